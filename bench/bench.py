@@ -4,7 +4,7 @@
     python bench/make_metadata.py DATA/dcp-256 --case dcp           (for metadata; what it takes is in its code)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
-Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), hdf5, verify, inspect, metadata, help, ranks, linear,
+Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), recut, hdf5, verify, inspect, metadata, help, ranks, linear,
 tensors, memory, stock, offload, save, recycle, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
 (fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings stray by over 10 % from
 the median are dropped and counted. The page cache is dropped
@@ -16,6 +16,7 @@ import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import statistics
 import struct
@@ -111,6 +112,10 @@ class Bench:
         shutil.rmtree(path, ignore_errors=True)
         pathlib.Path(path).unlink(missing_ok=True)
 
+    def bytes_of(self, path):
+        files = [path] if path.is_file() else path.rglob("*")
+        return sum(f.stat().st_size for f in files if f.is_file())
+
     def pairs(self, label, reference, subject):
         """Interleaved rounds of (fio seconds, ckpt seconds); prints and returns the median ratio."""
         return self.row(label, [(reference(), subject()) for _ in range(self.args.rounds)])
@@ -135,13 +140,34 @@ class Bench:
                 continue
             out = self.work / target
             _, first = self.convert(source, out)
-            files = [source] if source.is_file() else source.rglob("*")
-            read = sum(f.stat().st_size for f in files if f.is_file())
+            read = self.bytes_of(source)
             written = first["target"]["bytes"]
             self.pairs(f"convert {name} ({read / 2**30:.2f} GiB, {first['source']['read_bytes'] / read:.2f} of it read) "
                        f"to {target} ({written / 2**30:.2f} GiB)",
                        lambda: self.fio_read_write(read, written), lambda: self.convert(source, out)[0])
             self.remove(out)
+
+    def case_recut(self):
+        """What a trainer resumes from: read, cut anew and written, by one process and by four ranks."""
+        four = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4")
+        jobs = (("zero2", "recut", ("--to", "deepspeed", "--zero-stage", "3", "--dp", "6"), "ZeRO-3 of 6"),
+                ("zero3", "recut.pt", (), "one .pt"),
+                ("dcp", "recut", ("--to", "dcp", "--ranks", "3"), "DCP of 3 ranks"))
+        for name, target, flags, what in jobs:
+            source, out = self.args.data / name, self.work / target
+            if not source.exists():
+                print(f"skipped {name}: {source} is not there")
+                continue
+            read = self.bytes_of(source)
+            for launcher in ((), four):
+                _, first = self.convert(source, out, *flags, "--memory", "256M", launcher=launcher)
+                written = self.bytes_of(out)
+                by = " by 4 ranks" if launcher else ""
+                self.pairs(f"{name} ({read / 2**30:.2f} GiB) to {what} ({written / 2**30:.2f} GiB){by}, peak "
+                           f"{first['memory']['peak_bytes'] / 2**20:.0f} MiB",
+                           lambda: self.fio_read_write(read, written),
+                           lambda: self.convert(source, out, *flags, "--memory", "256M", launcher=launcher)[0])
+                self.remove(out)
 
     def case_hdf5(self):
         """A contiguous HDF5 file, made from the DCP source, to one safetensors file."""
@@ -157,7 +183,7 @@ class Bench:
         source = self.args.data / "dcp"
         out = self.work / "verify.ckpt"
         self.convert(source, out)
-        size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+        size = self.bytes_of(out)
 
         def verify():
             drop_caches()
@@ -167,26 +193,43 @@ class Bench:
         self.remove(out)
 
     def case_stock(self):
-        """zero_to_fp32.py of DeepSpeed against `--only weights`, the same bytes out."""
+        """The scripts that the frameworks bring, against the same conversion by ckpt."""
+        to_universal = ("-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder")
         for name in ("zero2", "zero3"):
             source = self.args.data / name
             script = source / "zero_to_fp32.py"
             if not script.exists():
                 continue
-            out = self.work / "stock"
+            self.against_script(f"{name}: zero_to_fp32.py over ckpt --only weights", source, "w.safetensors",
+                                ("--only", "weights"),
+                                lambda out, s=source, p=script: (p, s, out, "--safe_serialization"))
+            tag = source / (source / "latest").read_text().strip()
+            self.against_script(f"{name}: ds_to_universal.py over ckpt --to deepspeed-universal", source, "universal",
+                                ("--to", "deepspeed-universal"),
+                                lambda out, t=tag: (*to_universal, t, "--output_folder", out))
+        source = self.args.data / "dcp"
+        if source.exists():
+            self.against_script("dcp: dcp_to_torch over ckpt convert to .pt", source, "w.pt", (), lambda out: (
+                "-m", "torch.distributed.checkpoint.format_utils", "dcp_to_torch", source, out))
 
-            def stock():
-                self.remove(out)
-                drop_caches()
-                seconds = run([sys.executable, script, source, out, "--safe_serialization"])[0]
-                start = time.monotonic()
-                os.sync()
-                return seconds + time.monotonic() - start
+    def against_script(self, label, source, target, flags, words):
+        """Pairs of (script with a sync, ckpt); the peaks are those of the largest process of each."""
+        out, ours = self.work / "stock", self.work / target
 
-            self.pairs(f"{name}: zero_to_fp32.py over ckpt --only weights", stock,
-                       lambda: self.convert(source, self.work / "w.safetensors", "--only", "weights")[0])
+        def stock():
             self.remove(out)
-            self.remove(self.work / "w.safetensors")
+            drop_caches()
+            seconds = run([sys.executable, *words(out)])[0]
+            start = time.monotonic()
+            os.sync()
+            return seconds + time.monotonic() - start
+
+        peak = self.convert(source, ours, *flags)[1]["memory"]["peak_bytes"]
+        self.pairs(label, stock, lambda: self.convert(source, ours, *flags)[0])
+        of_script = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        print(f"peak: ckpt {peak / 2**20:.0f} MiB; the largest process of all that ran {of_script / 2**20:.0f} MiB")
+        self.remove(out)
+        self.remove(ours)
 
     def case_memory(self):
         for name in ("zero2", "zero3", "dcp", "dcp-16"):
@@ -492,7 +535,7 @@ def main():
     args = parser.parse_args()
     bench = Bench(args)
     bench.conditions()
-    for case in args.cases or ["convert", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors", "offload", "save"]:
+    for case in args.cases or ["convert", "recut", "verify", "stock", "memory", "inspect", "help", "ranks", "linear", "tensors", "offload", "save"]:
         getattr(bench, "case_" + case)()
 
 

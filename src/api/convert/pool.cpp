@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-// Memory of a run besides its pool: thread stacks, rings, one leaf's copies.
+// Memory of a run besides its pool: thread stacks, rings.
 constexpr std::uint64_t kRunMargin = std::uint64_t{12} << 20;
 // Two workers of this many buffers keep the disks we measured busy in both directions.
 constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
@@ -21,7 +21,7 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   options.stop = session.stop;
   // Hash, record and order of each leaf: memory of a resumed conversion.
   const std::uint64_t hashes = plan.totals().leaves * (sizeof(Hash128) + sizeof(RecordedLeaf) + sizeof(std::uint64_t));
-  const std::uint64_t used = resident_bytes() + hashes + kRunMargin;
+  const std::uint64_t used = resident_bytes() + hashes + copies_bytes(plan, session.threads) + kRunMargin;
   const std::uint64_t bound = session.memory_bytes;
   const std::uint64_t room = bound > used ? std::min(bound - used, bound / 2) : 0;
   const std::uint64_t decoding = plan.source().compressed ? kDecodeBytes : 0;  // of a worker

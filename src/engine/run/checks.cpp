@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,27 +26,32 @@ struct Touched {
 /// The ranges that a fetch needs of each entry. Bytes around them that were read anyway are used if they complete the
 /// entry: no other process may need that padding.
 std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment> segments) {
-  std::vector<Touched> out;
+  std::vector<Touched> touched;
   for (const Fetch::Use& use : fetch.uses) {
     if (!use.copy.crc) continue;
     const Crc& crc = *use.copy.crc;
-    const auto stream = use.copy.compressed ? std::optional(use.copy.compressed->stored.begin) : std::nullopt;
-    const std::uint64_t begin = std::max(crc.begin, use.copy.source_offset);
-    const std::uint64_t end = std::min(crc.end, use.copy.source_offset + source_span(use.copy));
-    const auto same = std::find_if(out.rbegin(), out.rend(), [&](const Touched& t) {
-      return t.segment == use.segment && t.entry.stream == stream && t.entry.crc.begin == crc.begin &&
-             t.entry.crc.end == crc.end;
-    });
-    if (same != out.rend()) {
-      same->bytes = {std::min(same->bytes.begin, begin), std::max(same->bytes.end, end)};
+    touched.push_back({.entry = entry_of(use.copy),
+                       .segment = use.segment,
+                       .bytes = {std::max(crc.begin, use.copy.source_offset),
+                                 std::min(crc.end, use.copy.source_offset + source_span(use.copy))}});
+  }
+  const auto key = [](const Touched& t) {
+    return std::tuple(t.segment, t.entry.stream, t.entry.crc.begin, t.entry.crc.end);
+  };
+  std::ranges::stable_sort(touched, {}, key);
+  std::vector<Touched> out;
+  for (const Touched& next : touched) {
+    if (out.empty() || key(out.back()) != key(next)) {
+      out.push_back(next);
     } else {
-      out.push_back({entry_of(use.copy), use.segment, {begin, end}});
+      Extent& bytes = out.back().bytes;
+      bytes = {std::min(bytes.begin, next.bytes.begin), std::max(bytes.end, next.bytes.end)};
     }
   }
-  for (Touched& touched : out) {
-    const Segment& segment = segments[touched.segment];
-    if (touched.entry.crc.begin >= segment.begin) touched.bytes.begin = touched.entry.crc.begin;
-    if (touched.entry.crc.end <= segment.end) touched.bytes.end = touched.entry.crc.end;
+  for (Touched& entry : out) {
+    const Segment& segment = segments[entry.segment];
+    if (entry.entry.crc.begin >= segment.begin) entry.bytes.begin = entry.entry.crc.begin;
+    if (entry.entry.crc.end <= segment.end) entry.bytes.end = entry.entry.crc.end;
   }
   return out;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "engine/io/io.hpp"
@@ -104,17 +106,22 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
   std::vector<Piece> pieces;
   pieces.reserve(copies.size());
   for (Copy& copy : copies) split(std::move(copy), limit, pieces);
-  std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-    const auto key = [](const Piece& p) {
+  copies = {};  // a leaf of tiny tensors has a million of them
+  std::vector<std::uint32_t> order(pieces.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+    const auto key = [&](std::uint32_t at) {
+      const Piece& p = pieces[at];
       const std::uint64_t stored = p.copy.compressed ? p.copy.compressed->stored.begin : 0;
-      return std::tuple(p.copy.source_file, p.copy.compressed.has_value(), stored, p.sparse, p.begin);
+      return std::tuple(p.copy.source_file, p.copy.compressed.has_value(), stored, p.sparse, p.begin, at);
     };
     return key(a) < key(b);
   });
 
   std::vector<Fetch> fetches;
   bool closed = true;  // nothing may join the last fetch
-  for (Piece& piece : pieces) {
+  for (const std::uint32_t at : order) {
+    Piece& piece = pieces[at];
     const std::optional<Compressed>& compressed = piece.copy.compressed;
     if (compressed) {
       // A small unit is decoded completely, for other leaves; larger ones continue where the last read ended.
@@ -173,6 +180,7 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
     fetch.segments.push_back(segment);
     fetch.uses.push_back({std::move(piece.copy), static_cast<std::uint32_t>(fetch.segments.size() - 1)});
   }
+  for (Fetch& fetch : fetches) fetch.uses.shrink_to_fit();
   return fetches;
 }
 

@@ -266,6 +266,22 @@ Result<> check_late(const TargetFile& file) {
   return {};
 }
 
+/// The most placements of which a leaf holds bytes.
+std::uint64_t most_in_a_leaf(const TargetFile& file) {
+  std::uint64_t most = 0;
+  std::uint64_t count = 0;
+  std::uint64_t leaf = 0;
+  for (const Placement& placement : file.placements) {
+    if (placement.bytes == 0) continue;
+    const std::uint64_t first = placement.offset / kLeafBytes;
+    count = first == leaf ? count + 1 : 1;
+    leaf = (placement.offset + placement.bytes - 1) / kLeafBytes;  // a longer one is the first of its last leaf
+    most = std::max(most, count);
+    if (leaf != first) count = 1;
+  }
+  return most;
+}
+
 }  // namespace
 
 Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Options options) {
@@ -279,6 +295,8 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Opti
     plan.first_leaf_.push_back(plan.totals_.leaves);
     plan.totals_.leaves += file.leaf_count();
     plan.totals_.target_bytes += file.bytes;
+    plan.totals_.placements += file.placements.size();
+    plan.totals_.most_placements = std::max(plan.totals_.most_placements, most_in_a_leaf(file));
     for (const Placement& placement : file.placements) {
       if (placement.from == Placement::From::literal) continue;
       plan.totals_.source_bytes +=

@@ -107,6 +107,8 @@ class Plan {
     std::uint64_t source_bytes = 0;  ///< needed, before over-reading
     std::uint64_t target_bytes = 0;
     std::uint64_t leaves = 0;
+    std::uint64_t placements = 0;
+    std::uint64_t most_placements = 0;  ///< of a leaf
   };
   struct Options {
     bool check_replicas = false;  ///< if several places hold the same chunk, the others are compared with the first

@@ -10,6 +10,7 @@
 #include "engine/comm/heartbeat.hpp"
 #include "engine/io/caught.hpp"
 #include "engine/io/open_files.hpp"
+#include "engine/run/fetch.hpp"
 #include "engine/run/source_files.hpp"
 #include "engine/run/worker.hpp"
 #include "format/checked.hpp"
@@ -132,6 +133,14 @@ Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateLedger& 
 }
 
 }  // namespace
+
+std::uint64_t copies_bytes(const Plan& plan, unsigned workers) {
+  constexpr std::uint64_t kGrouping = 2;  // a leaf's copies are there twice while they are grouped
+  constexpr std::uint64_t kHeldBytes = sizeof(Fetch::Use) + 2 * sizeof(Copy::Dim);
+  const Plan::Totals& totals = plan.totals();
+  const std::uint64_t held = std::min(totals.placements, kCopiesPerWorker + kGrouping * totals.most_placements);
+  return std::min<std::uint64_t>(workers * held, kGrouping * totals.placements) * kHeldBytes;
+}
 
 std::uint64_t smallest_pool_bytes(unsigned workers) {
   return std::uint64_t{2} * workers * kRunBufferBytes;

@@ -86,6 +86,12 @@ struct RunReport {
 /// can be relied on.
 Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& options);
 
+/// A worker begins no further leaf while it holds this many copies.
+constexpr std::size_t kCopiesPerWorker = 8192;
+
+/// Memory that a run with this many workers takes for copies besides its pool, in bytes: for leaves of many tiny tensors.
+std::uint64_t copies_bytes(const Plan& plan, unsigned workers);
+
 /// The smallest pool that can run a plan with this many workers, in bytes.
 std::uint64_t smallest_pool_bytes(unsigned workers);
 

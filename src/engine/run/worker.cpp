@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <list>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "engine/run/fetch.hpp"
 #include "engine/run/leaf_record.hpp"
 #include "engine/run/leaf_work.hpp"
+#include "engine/run/run.hpp"
 #include "engine/run/worker_files.hpp"
 #include "format/checked.hpp"
 
@@ -23,6 +26,13 @@ namespace {
 
 constexpr std::size_t kMostStagedWrites = 8;                      // leaves that wait for the disk: its queue stays full
 constexpr auto kStagingPatience = std::chrono::milliseconds(20);  // how long a stop may go unseen
+
+/// Copies and checks that a leaf still holds.
+std::size_t copies_held(const Job& job) {
+  std::size_t count = 0;
+  for (const Fetch& fetch : job.fetches) count += fetch.uses.size();
+  return count;
+}
 
 WorkerFiles::Name source_of(const Segment& segment) {
   return {segment.sparse ? WorkerFiles::Kind::sparse : WorkerFiles::Kind::dense, segment.file};
@@ -114,13 +124,17 @@ Result<> Worker::loop() {
   }
 }
 
-/// Takes leaves: at most half of the buffers hold leaves, the others stay for reading.
+/// Takes leaves: at most half of the buffers hold leaves, the others stay for reading. Leaves of many tiny tensors are
+/// few at a time, for their copies take memory.
 Result<bool> Worker::begin_jobs() {
   bool began = false;
   const std::size_t limit = std::max<std::size_t>(1, shared_.buffers_per_worker / 2);
   while (!exhausted_ && jobs_.size() < shared_.buffers_per_worker) {
     const auto gathering = std::count_if(jobs_.begin(), jobs_.end(), [](const Job& j) { return !j.pass_through; });
     if (static_cast<std::size_t>(gathering) >= limit) break;
+    const bool full =
+        std::transform_reduce(jobs_.begin(), jobs_.end(), std::size_t{0}, std::plus(), copies_held) >= kCopiesPerWorker;
+    if (full) break;
     if (positions_.size() == 0) positions_ = shared_.next_positions();
     if (positions_.size() == 0) {
       exhausted_ = true;
