@@ -103,6 +103,15 @@ def case_parameters_of_a_training_state(sh):
         grows(sh, 500, to(*words))
 
 
+def case_checksums_of_an_archive(sh):
+    def make(count):
+        source = sh.path(f"{count}.pt")
+        torch_file.save({f"t{i}": torch_file.Tensor([1.0]) for i in range(count)}, source)
+        return ["convert", source, f"{count}.safetensors", "--threads", "1"]
+
+    grows(sh, 8000, make)
+
+
 def case_experts_of_a_training_state(sh):
     def make(layers):
         experts = 8

@@ -1,6 +1,7 @@
 """Limits of the machine and of files made to pass them: open files, memory, dimensions, times."""
 import json
 import os
+import re
 import shutil
 import zipfile
 
@@ -122,6 +123,18 @@ def case_a_directory_of_an_archive_is_held_within_the_memory(sh):
         for i in range(300_000):
             archive.writestr(f"archive/data/{i}", b"")
     sh.run("ls", "many.pt", "--memory", "64M", code=17, id="E1700")
+
+
+def case_many_tiny_tensors_are_converted_in_the_memory_that_is_named_as_the_least(sh):
+    save({f"t{i}": Tensor([1.0]) for i in range(30_000)}, sh.path("tiny.pt"))
+    for target in ("tiny.safetensors", "tiny"):
+        words = ("convert", "tiny.pt", target, "--to", "dcp" if target == "tiny" else "safetensors", "--memory")
+        told = sh.run(*words, "16M", code=17, id="E1700").err
+        least = re.search(r"the minimum is (\d+)M", told)
+        check(least, told)
+        peak = sh.path("peak")
+        sh.run(*words, least[1] + "M", launcher=["/usr/bin/env", "python3", "-c", PEAK, str(peak)])
+        check(int(peak.read_text()) <= int(least[1]) << 20, f"{target}: {int(peak.read_text()) >> 20} MiB of {least[1]}")
 
 
 def case_times_beyond_2262_do_not_overflow(sh):
