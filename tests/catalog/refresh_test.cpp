@@ -13,6 +13,7 @@
 #include "catalog/index/rows.hpp"
 #include "engine/store/inbox.hpp"
 #include "store_builder.hpp"
+#include "support/fault_io.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -146,6 +147,41 @@ TEST(Refresh, WhatCannotBeReadIsReadAgainTheNextTime) {
   EXPECT_EQ(catalog.refreshed().read, 1U);
   EXPECT_EQ(dump(catalog.database()), scanned_text(store));
   EXPECT_EQ(open_catalog(store).refreshed().read, 0U);
+}
+
+TEST(Refresh, WhatAFailedOperationHidIsSeenTheNextTime) {
+  StoreBuilder store;
+  store.put("a", 1, 1);
+  const std::string pinned = store.put("a", 2, 2);
+  ASSERT_TRUE(write_mark(store.io(), pinned + "/marks", {.kind = Mark::Kind::pin, .name = "p"}));
+  store.put("deep/b", 1, 1);
+  store.put_foreign("ds", "global_step3");
+  test::write_file(store.path() + "/ds/latest", "global_step3");
+  store.put_foreign("plain", "global_step4");
+  const std::string all = scanned_text(store);
+  const auto refreshed = [&](Io& io, Database& database, Trust trust) {
+    return refresh(io, store.path(), database, kOther, trust, kLater);
+  };
+  for (const bool is_known : {false, true}) {
+    for (const Trust trust : {Trust::notes, Trust::nothing_unseen}) {
+      if (!is_known && trust != Trust::notes) continue;  // everything is read anyway
+      for (std::uint64_t n = 0;; ++n) {
+        auto database = Database::in_memory();
+        ASSERT_TRUE(database);
+        if (is_known) ASSERT_TRUE(refreshed(store.io(), *database, Trust::notes));
+        const auto plan = std::make_shared<FaultPlan>();
+        auto inner = open_io(IoKind::threads);
+        ASSERT_TRUE(inner);
+        const auto faulty = make_fault_io(*std::move(inner), plan);
+        plan->fail_once(n, Errc::io);
+        static_cast<void>(refreshed(*faulty, *database, trust));  // a failure says so
+        const std::string failed = plan->first_failed();
+        ASSERT_TRUE(refreshed(store.io(), *database, Trust::notes));
+        EXPECT_EQ(dump(*database), all) << failed << (is_known ? ", known before" : "");
+        if (failed.empty()) break;
+      }
+    }
+  }
 }
 
 TEST(Refresh, AManifestThatWasDamagedInItsPlaceIsReadAgain) {

@@ -251,10 +251,15 @@ bool Entry::is_demoted() const {
   return !foreign && revision != 0 && file_count != 0 && !holds_optimizer(*this);
 }
 
-Stamp stamp_of(Io& io, const std::string& path) {
+Result<Stamp> find_stamp(Io& io, const std::string& path) {
   const auto info = io.stat(path);
-  if (!info) return {};
-  return {.inode = info->inode, .mtime_ns = info->mtime_ns};
+  if (!info && info.error().code == Errc::not_found) return Stamp{};
+  if (!info) return fail(info.error());
+  return Stamp{.inode = info->inode, .mtime_ns = info->mtime_ns};
+}
+
+Stamp stamp_of(Io& io, const std::string& path) {
+  return find_stamp(io, path).value_or(Stamp{});
 }
 
 Time time_of(const Stamp& stamp) {
@@ -317,9 +322,10 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   entry.checkpoint.trackers = place.trackers;
   const std::string path = entry.path(store);
   const std::string marks = marks_path(path, place.foreign);
-  entry.directory = stamp_of(io, path);
+  const auto directory = find_stamp(io, path);
+  if (directory && directory->inode == 0) return std::nullopt;
+  entry.directory = directory.value_or(Stamp{});
   entry.marks_directory = stamp_of(io, marks);
-  if (entry.directory.inode == 0) return std::nullopt;
   if (place.foreign) {
     entry.checkpoint.id = hash128(join_path(place.run, place.name)).hex();
     entry.checkpoint.step = place.step.value_or(0);
@@ -333,6 +339,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
     take_commit_time(entry);
     if (!read_own(io, entry, path, manifest_bytes)) return std::nullopt;
   }
+  if (!directory) set_unreadable(entry, directory.error());
   Marks said = read_marks(io, marks);
   entry.save = said.save;
   const bool was_corrupt = entry.checkpoint.state == State::corrupt;  // read_own has judged it

@@ -86,7 +86,9 @@ bool is_repairable(Io& io, const std::string& path);
 /// Adds marks to an entry that has none yet. A state other than `committed` is unchanged.
 void apply_marks(Entry& entry, std::vector<Mark> marks);
 
-/// The stamp of a path; an empty one if it cannot be read.
+/// The stamp of a path; an empty one if nothing is there.
+Result<Stamp> find_stamp(Io& io, const std::string& path);
+/// The same; an empty one also if it cannot be read.
 Stamp stamp_of(Io& io, const std::string& path);
 /// When it was changed last.
 Time time_of(const Stamp& stamp);

@@ -72,11 +72,12 @@ class Refresh {
   Result<> find_changed_runs() {
     if (find_known(".") == nullptr || trust_ == Trust::nothing) to_list_.insert(".");
     for (const KnownRun& run : known_) {
-      const Stamp stamp = stamp_of(io_, run_path(store_, run.run));
-      if (stamp.inode == 0) {
+      const auto found = find_stamp(io_, run_path(store_, run.run));
+      if (found && found->inode == 0) {
         gone_.push_back(run.run);
         continue;
       }
+      const Stamp stamp = found.value_or(Stamp{});  // what cannot be read now is listed
       if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
       to_list_.insert(run.run);
       // A directory that was empty may have become another tool's checkpoint: its parent shows it.

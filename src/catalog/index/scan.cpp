@@ -96,6 +96,7 @@ void add_child(Io& io, const std::string& run, const std::string& path, const Di
     out.is_restless = true;
     return;
   }
+  if (step && !is_run) out.is_restless = true;  // perhaps a checkpoint that cannot be read now
   if (run_depth(run) + 1 <= kDeepestRun) out.folders.push_back(entry.name);
 }
 
