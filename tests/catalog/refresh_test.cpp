@@ -168,7 +168,9 @@ TEST(Refresh, WhatAFailedOperationHidIsSeenTheNextTime) {
       for (std::uint64_t n = 0;; ++n) {
         auto database = Database::in_memory();
         ASSERT_TRUE(database);
-        if (is_known) ASSERT_TRUE(refreshed(store.io(), *database, Trust::notes));
+        if (is_known) {
+          ASSERT_TRUE(refreshed(store.io(), *database, Trust::notes));
+        }
         const auto plan = std::make_shared<FaultPlan>();
         auto inner = open_io(IoKind::threads);
         ASSERT_TRUE(inner);
