@@ -279,7 +279,11 @@ void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& rep
 
 /// `report`: null where nothing was carried out.
 std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
+  constexpr std::size_t kCheckpointBytes = 800;  // a guess: memory of a longer text would be copied as it grows
+  std::size_t count = 0;
+  for (const PrunePart& part : plan.parts) count += part.entries.size();
   std::string data;
+  data.reserve(count * kCheckpointBytes);
   json::Writer out = data_writer(data);
   out.begin_object();
   put_text(out, "store", plan.store);

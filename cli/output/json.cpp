@@ -307,17 +307,23 @@ void put(json::Writer& out, const ListReport& report, const std::string& path) {
   out.end_object();
 }
 
-std::string document(std::string_view verb, const Answer& answer) {
+std::string document(std::string_view verb, Answer& answer) {
+  std::string data = std::exchange(answer.data, {});
   std::string text;
-  text.reserve(answer.data.size() + 4096);
   json::Writer out(text, {.indent = 2, .quote = append_shown});
   out.begin_object().member("schema", fmt::format("ckpt.{}/1", verb)).member("ok", answer.exit_code == 0);
-  out.member("exit_code", answer.exit_code).key("data").raw(answer.data.empty() ? "null" : answer.data);
+  out.member("exit_code", answer.exit_code).key("data").raw(data.empty() ? "null" : "");
+  const std::size_t head = text.size();
   put(out.key("warnings"), answer.warnings);
   out.key("errors").begin_array();
   for (const Failure& failure : answer.failures) put_failure(out, failure);
   out.end_array().end_object();
-  return text + '\n';
+  text += '\n';
+  // The data may be long: the rest is put around it.
+  data.reserve(data.size() + text.size());
+  data.insert(0, text, 0, head);
+  data.append(text, head);
+  return data;
 }
 
 }  // namespace ckpt::cli

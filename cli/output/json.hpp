@@ -19,8 +19,9 @@ struct Answer {
 };
 
 /// The one document of --json: {schema, ok, exit_code, data, warnings, errors} and a line break. `verb` names the
-/// schema: "ckpt.convert/1"; its description is schemas/convert.schema.json. ok is exit_code == 0.
-std::string document(std::string_view verb, const Answer& answer);
+/// schema: "ckpt.convert/1"; its description is schemas/convert.schema.json. ok is exit_code == 0. Takes
+/// the data out of the answer: it may be long.
+std::string document(std::string_view verb, Answer& answer);
 
 /// Writes Answer::data. In all JSON of the command, texts need not be UTF-8: bytes that are none become U+FFFD, and
 /// characters that terminals hide are escaped.

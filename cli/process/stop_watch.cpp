@@ -47,7 +47,7 @@ void StopWatch::run() {
 }
 
 void StopWatch::end() const {
-  const Answer answer = failed(name_signal({.code = Errc::interrupted, .message = "stopped; nothing was changed"}));
+  Answer answer = failed(name_signal({.code = Errc::interrupted, .message = "stopped; nothing was changed"}));
   // The command still runs, and may hold the console.
   if (settings_.json) {
     write_now(STDOUT_FILENO, document(verb_, answer));
