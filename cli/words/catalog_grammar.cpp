@@ -1,5 +1,7 @@
 #include "cli/words/catalog_grammar.hpp"
 
+#include "cli/words/conversion_flags.hpp"
+
 namespace ckpt::cli {
 
 Flag store_flag() {
@@ -70,14 +72,8 @@ Verb save_verb() {
             .help = "pin the checkpoint, with this reason",
             .guesses = {"reason"}},
            {.name = "note", .value = "TEXT", .help = "free-text note", .guesses = {"message", "comment"}},
-           {.name = "from",
-            .value = "FORMAT",
-            .help = "source format (default: detect)",
-            .guesses = {"input-format", "source-format"}},
-           {.name = "map",
-            .value = "FILE",
-            .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
-            .guesses = {"rules", "name-map", "mapping", "shapes"}},
+           from_flag(),
+           map_flag(),
            {.name = "only",
             .value = "WHAT",
             .help = "save only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
@@ -86,24 +82,13 @@ Verb save_verb() {
            {.name = "link",
             .help = "hard-link the files of SRC instead of copying them",
             .guesses = {"hardlink", "hard-link", "reflink", "no-copy"}},
-           {.name = "dry-run",
-            .letter = 'n',
-            .help = "show the plan with bytes and memory; write nothing",
-            .guesses = {"plan", "preview"}},
+           dry_run_flag(),
            {.name = "allow-skipped",
             .help =
                 "exit with 0 instead of 3 if data files next to the checkpoint (an optimizer, RNG states) are skipped",
             .guesses = {"allow-partial", "ignore-skipped", "partial"}},
-           {.name = "restart",
-            .help = "start over instead of resuming",
-            .guesses = {"no-resume", "fresh", "from-scratch"}},
-           {.name = "verify",
-            .value = "LEVEL",
-            .help =
-                "none: check the structure; read (default): also the checksums of all data read whole; full: also read "
-                "the output back and compare replicas and master weights",
-            .choices = {"none", "read", "full"},
-            .guesses = {"check"}}},
+           restart_flag(),
+           verify_level_flag()},
       .examples = {{"ckpt save out/step_1000 --store runs --run llama8b --step 1000 --metric loss=1.7",
                     "into runs/llama8b"},
                    {"ckpt save model.pt --run base --step 0 --pin-reason 'all runs begin here'", "kept until unpinned"},

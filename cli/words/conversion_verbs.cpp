@@ -1,6 +1,7 @@
 #include "cli/words/conversion_verbs.hpp"
 
 #include "cli/words/catalog_grammar.hpp"
+#include "cli/words/conversion_flags.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -28,10 +29,7 @@ Verb convert_verb() {
                .value = "FORMAT",
                .help = "output format",
                .guesses = {"format", "output-format", "target-format", "t", "f"}},
-              {.name = "from",
-               .value = "FORMAT",
-               .help = "source format (default: detect)",
-               .guesses = {"input-format", "source-format"}},
+              from_flag(),
               map_flag(),
               named_in_flag(),
               {.name = "only",
@@ -98,10 +96,7 @@ Verb convert_verb() {
                .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
                        "format",
                .guesses = {"reference", "no-copy", "lazy"}},
-              {.name = "dry-run",
-               .letter = 'n',
-               .help = "show the plan with bytes and memory; write nothing",
-               .guesses = {"plan", "preview"}},
+              dry_run_flag(),
               {.name = "overwrite",
                .help = "replace DST if it is a file or a directory with nothing but a checkpoint; with -n, list the "
                        "files that would be deleted",
@@ -110,16 +105,8 @@ Verb convert_verb() {
                .help = "exit with 0 instead of 3 if data files next to the checkpoint (weights in another format, an "
                        "optimizer, RNG states) are skipped",
                .guesses = {"allow-partial", "ignore-skipped", "partial"}},
-              {.name = "restart",
-               .help = "start over instead of resuming",
-               .guesses = {"no-resume", "fresh", "from-scratch"}},
-              {.name = "verify",
-               .value = "LEVEL",
-               .help =
-                   "none: check the structure; read (default): also the checksums of all data read whole; full: also "
-                   "read the output back and compare replicas and master weights",
-               .choices = {"none", "read", "full"},
-               .guesses = {"check"}},
+              restart_flag(),
+              verify_level_flag(),
           },
       .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
                    {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory of shards"},
@@ -139,21 +126,16 @@ Verb materialize_verb() {
       .most_arguments = 2,
       .summary = "Copy the tensors that a virtual checkpoint refers to",
       .about =
-          {"CKPT is a checkpoint that 'convert --virtual' wrote. OUT gets all tensors and needs no other files. Without "
-           "OUT, the result replaces CKPT: ckpt writes it next to CKPT, syncs it, and exchanges the two, so CKPT is "
-           "always one or the other. The files that CKPT refers to are never changed. If the command is killed, run it "
-           "again: it verifies the finished parts and continues.",
+          {"CKPT is a virtual checkpoint, written by 'convert --virtual'. OUT is an ordinary copy that needs no other "
+           "files. Without OUT, the copy replaces CKPT: ckpt writes it to a temporary directory next to CKPT, syncs it, "
+           "and swaps the two in one step. The files that CKPT refers to are not changed. If the command is killed, run "
+           "it again: it verifies the finished parts and continues.",
            kPathOrName},
       .flags =
           {
               named_in_flag(),
-              {.name = "dry-run",
-               .letter = 'n',
-               .help = "show the plan with bytes and memory; write nothing",
-               .guesses = {"plan", "preview"}},
-              {.name = "restart",
-               .help = "start over instead of resuming",
-               .guesses = {"no-resume", "fresh", "from-scratch"}},
+              dry_run_flag(),
+              restart_flag(),
               {.name = "verify",
                .value = "LEVEL",
                .help = "as for convert; full: also read the output back",
@@ -167,13 +149,6 @@ Verb materialize_verb() {
 }
 
 }  // namespace
-
-Flag map_flag() {
-  return {.name = "map",
-          .value = "FILE",
-          .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
-          .guesses = {"rules", "name-map", "mapping", "shapes"}};
-}
 
 std::vector<Verb> conversion_verbs() {
   return {convert_verb(), materialize_verb()};

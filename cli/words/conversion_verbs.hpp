@@ -6,9 +6,6 @@
 
 namespace ckpt::cli {
 
-/// --map of every command that reads a checkpoint.
-Flag map_flag();
-
 /// Commands that write a checkpoint from another one: a part of verbs().
 std::vector<Verb> conversion_verbs();
 

@@ -6,18 +6,12 @@
 
 #include "api/verbs.hpp"
 #include "cli/words/catalog_grammar.hpp"
+#include "cli/words/conversion_flags.hpp"
 #include "cli/words/conversion_verbs.hpp"
 #include "cli/words/retention_verbs.hpp"
 
 namespace ckpt::cli {
 namespace {
-
-Flag from_flag() {
-  return {.name = "from",
-          .value = "FORMAT",
-          .help = "source format (default: detect)",
-          .guesses = {"input-format", "source-format"}};
-}
 
 Verb load_verb() {
   return {

@@ -26,10 +26,11 @@ Verb prune_verb() {
            "options. RUN is a pattern of run names (default: all runs). Checkpoints that no rule keeps move to the "
            "trash, where ckpt undelete can restore them during the grace period. After it, the next prune deletes them "
            "permanently.",
-           "Prune never deletes the newest verified checkpoint of a run (the newest, if none is verified); checkpoints "
-           "that are pinned, in use, needed by others or named by 'latest' and other links; symbolic links; virtual "
-           "checkpoints, which also count for no rule; unfinished saves; or checkpoints that are unreadable or that ckpt repair can fix. It also keeps other tools' "
-           "checkpoints without a step in their name or with a file modified in the last 10 minutes. Before deleting "
+           "Prune never deletes the newest verified checkpoint of a run (the newest, if none is verified). It also keeps "
+           "checkpoints that are pinned, in use, or needed by others; targets of 'latest' and other links; symbolic "
+           "links; virtual checkpoints, which no rule counts; unfinished saves; checkpoints that are unreadable or that "
+           "ckpt repair can fix; and other tools' checkpoints that have no step in their name or were modified in the "
+           "last 10 minutes. Before deleting "
            "anything it checks the checkpoints that it keeps. The first run of a new or changed policy deletes at most "
            "half of the checkpoints unless -y is given. On network file systems, readers register in .ckpt/claims; "
            "prune deletes nothing there for 10 minutes after its first run."},

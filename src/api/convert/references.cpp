@@ -73,10 +73,6 @@ Result<std::set<std::string>> holders_of(Io& io, const std::vector<std::string>&
   return out;
 }
 
-std::string marks_of(const std::string& checkpoint) {
-  return catalog::marks_path(checkpoint, !CheckpointName::parse(base_name(checkpoint)));
-}
-
 bool is_refusal(const Error& error) {
   return error.system_code == EACCES || error.system_code == EPERM || error.system_code == EROFS;
 }
@@ -136,7 +132,7 @@ Result<Protection> protect_files(Io& io, const std::vector<std::string>& files, 
   for (const std::string& holder : holders) {
     CKPT_TRY(auto lease, Lease::take(io, holder, foreign_names()));
     out.leases.push_back(std::move(lease));
-    auto written = catalog::write_mark(io, marks_of(holder), mark, catalog::Holding::lease, foreign_names());
+    auto written = catalog::write_mark(io, catalog::marks_path(holder), mark, catalog::Holding::lease, foreign_names());
     if (!written && !is_refusal(written.error())) return fail(std::move(written).error());
     if (written)
       drop_note(io, parent_path(holder), base_name(holder), "reference " + mark.text);
@@ -167,7 +163,7 @@ std::vector<std::string> find_unprotected(Io& io, const std::vector<std::string>
   const auto holders = holders_of(io, files);
   if (!path || !holders) return out;
   for (const std::string& holder : *holders) {
-    const auto said = catalog::read_marks(io, marks_of(holder));
+    const auto said = catalog::read_marks(io, catalog::marks_path(holder));
     const bool is_marked = std::ranges::any_of(said.marks, [&](const catalog::Mark& mark) {
       return mark.kind == catalog::Mark::Kind::reference && mark.name == *path;
     });

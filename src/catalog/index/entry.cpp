@@ -235,6 +235,10 @@ std::string marks_path(std::string_view checkpoint, bool foreign) {
   return join_path(checkpoint, foreign ? kForeignMarksDirectory : kMarksDirectory);
 }
 
+std::string marks_path(std::string_view checkpoint) {
+  return marks_path(checkpoint, !CheckpointName::parse(base_name(checkpoint)));
+}
+
 std::string Entry::path(std::string_view store) const {
   return join_path(run_path(store, checkpoint.run), name);
 }

@@ -61,6 +61,8 @@ struct Entry {
 std::string run_path(std::string_view store, std::string_view run);
 /// The directory of a checkpoint's marks.
 std::string marks_path(std::string_view checkpoint, bool foreign);
+/// The same; its name says whether it is one of ours.
+std::string marks_path(std::string_view checkpoint);
 
 /// A checkpoint's directory, before anything in it was read.
 struct EntryPlace {

@@ -160,7 +160,7 @@ std::vector<std::string> drop_ownerless(Io& io, const std::string& store, Entry&
 Result<bool> remove_ownerless(Io& io, const std::string& checkpoint, const std::string& owner) {
   CKPT_TRY(const Held held, hold(io, checkpoint));
   if (held.claim != Claim::free) return false;
-  const std::string directory = marks_path(checkpoint, !CheckpointName::parse(base_name(checkpoint)));
+  const std::string directory = marks_path(checkpoint);
   const Marks said = read_marks(io, directory);
   const bool is_gone = std::ranges::any_of(said.marks, [&](const Mark& mark) {
     return mark.kind == Mark::Kind::reference && mark.name == owner && is_owner_gone(io, checkpoint, mark);
@@ -172,8 +172,7 @@ Result<bool> remove_ownerless(Io& io, const std::string& checkpoint, const std::
 }
 
 std::string find_referrer(Io& io, const std::string& checkpoint) {
-  const bool foreign = !CheckpointName::parse(base_name(checkpoint));
-  for (const Mark& mark : read_marks(io, marks_path(checkpoint, foreign)).marks) {
+  for (const Mark& mark : read_marks(io, marks_path(checkpoint)).marks) {
     if (mark.kind == Mark::Kind::reference && !is_owner_gone(io, checkpoint, mark)) return mark.name;
   }
   return {};

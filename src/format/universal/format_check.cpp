@@ -112,7 +112,7 @@ constexpr std::array kChecks{
     CheckRow{Check::strays, Errc::differs, "No data file or index file exists without a record (section 2)"},
     CheckRow{
         Check::references, Errc::corrupt,
-        "`references` and `chunks` have the form of section 14, and are present exactly with the feature `virtual`"},
+        "`references` and `chunks` are as in section 14; they are present if and only if the feature `virtual` is"},
     CheckRow{Check::referenced_chunks, Errc::corrupt,
              "Every chunk in `chunks` is inside its tensor, and its bytes are inside its file (section 14)"},
     CheckRow{Check::referenced_present, Errc::incomplete, "Every file in `references` exists"},

@@ -1,0 +1,41 @@
+#include "cli/words/conversion_flags.hpp"
+
+namespace ckpt::cli {
+
+Flag from_flag() {
+  return {.name = "from",
+          .value = "FORMAT",
+          .help = "source format (default: detect)",
+          .guesses = {"input-format", "source-format"}};
+}
+
+Flag map_flag() {
+  return {.name = "map",
+          .value = "FILE",
+          .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
+          .guesses = {"rules", "name-map", "mapping", "shapes"}};
+}
+
+Flag dry_run_flag() {
+  return {.name = "dry-run",
+          .letter = 'n',
+          .help = "show the plan with bytes and memory; write nothing",
+          .guesses = {"plan", "preview"}};
+}
+
+Flag restart_flag() {
+  return {
+      .name = "restart", .help = "start over instead of resuming", .guesses = {"no-resume", "fresh", "from-scratch"}};
+}
+
+Flag verify_level_flag() {
+  return {.name = "verify",
+          .value = "LEVEL",
+          .help =
+              "none: check the structure; read (default): also the checksums of all data read whole; full: also "
+              "read the output back and compare replicas and master weights",
+          .choices = {"none", "read", "full"},
+          .guesses = {"check"}};
+}
+
+}  // namespace ckpt::cli

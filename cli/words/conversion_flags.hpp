@@ -1,0 +1,20 @@
+#pragma once
+
+#include "cli/words/grammar.hpp"
+
+namespace ckpt::cli {
+
+// Flags that several commands have which read or write a checkpoint.
+
+/// --from.
+Flag from_flag();
+/// --map.
+Flag map_flag();
+/// -n, of commands that show bytes and memory.
+Flag dry_run_flag();
+/// --restart.
+Flag restart_flag();
+/// --verify of a conversion.
+Flag verify_level_flag();
+
+}  // namespace ckpt::cli
