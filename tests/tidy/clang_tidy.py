@@ -1,11 +1,11 @@
 """Runs the short list of .clang-tidy over sources, on all cores.
 
-    python3 tests/tidy/clang_tidy.py --build build/dev [--batches build/release] [--base COMMIT | --of-day | --all] [--seconds N]
+    python3 tests/tidy/clang_tidy.py --build build/dev [--batches build/release] [--base COMMIT | --all] [--seconds N]
 
 Looks at the sources that changed, or whose own header did, in the working tree and since the base commit: COMMIT, else the
-upstream branch, and with --of-day the newest commit that is 24 hours older than HEAD. --build names each source alone in its
-compile commands; --batches is a build that compiles several as one: where two or more of a batch changed, that batch is looked
-at once, which costs little more than one file, as most of the time goes into the same headers. --seconds: begins no further
+upstream branch. --build names each source alone in its compile commands; --batches is a build that compiles several as one:
+where two or more of a batch changed, that batch is looked at once, which costs little more than one file, as most of the time
+goes into the same headers. --seconds: begins no further
 file after that time, most recently changed files first, and names what it left out.
 Exit 0: no finding. 1: findings. 3: no clang-tidy."""
 import argparse
@@ -19,7 +19,6 @@ import sys
 import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
-DAY_S = 24 * 3600
 OURS = ("src/", "cli/", "helper/")
 NAMED = 10  # of the files left out
 
@@ -29,25 +28,14 @@ def git(*words):
     return [line for line in run.stdout.split("\n") if line] if run.returncode == 0 else []
 
 
-def base_commit(options):
-    if options.base:
-        return options.base
-    if options.of_day:
-        newest = git("log", "-1", "--format=%ct")
-        before = git("log", "-1", "--format=%H", f"--before={int(newest[0]) - DAY_S}") if newest else []
-        return before[0] if before else None
-    return "@{upstream}"
-
-
 def changed(options):
     """Paths without their suffix, the most recently changed first; None where git cannot tell."""
     if not git("log", "-1", "--format=%H"):
         return None
     paths = git("diff", "--name-only", "HEAD") + git("ls-files", "-o", "--exclude-standard")
-    base = base_commit(options)
-    if base:
-        still_other = set(git("diff", "--name-only", f"{base}...HEAD"))  # without what was changed back
-        paths += [path for path in git("log", "--name-only", "--format=", f"{base}..HEAD") if path in still_other]
+    base = options.base or "@{upstream}"
+    still_other = set(git("diff", "--name-only", f"{base}...HEAD"))  # without what was changed back
+    paths += [path for path in git("log", "--name-only", "--format=", f"{base}..HEAD") if path in still_other]
     return list(dict.fromkeys(os.path.splitext(path)[0] for path in paths))
 
 
@@ -84,7 +72,6 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--batches")
     parser.add_argument("--base")
-    parser.add_argument("--of-day", action="store_true")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     options = parser.parse_args()

@@ -326,8 +326,9 @@ Result<Assembled> SliceRules::assemble(const std::string& name, const std::vecto
     auto joined =
         join->dim ? side_by_side(name, ranks, static_cast<std::size_t>(*join->dim), {}) : copies_of(name, ranks);
     if (!joined && joined.error().code == Errc::corrupt) {
-      joined.error() = with_context(std::move(joined).error(), user_->path() + ": --map");
-      joined.error().code = Errc::usage;
+      Error error = with_context(std::move(joined).error(), user_->path() + ": --map");
+      error.code = Errc::usage;
+      return fail(std::move(error));
     }
     return joined;
   }
