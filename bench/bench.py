@@ -194,7 +194,7 @@ class Bench:
 
     def case_stock(self):
         """The scripts that the frameworks bring, against the same conversion by ckpt."""
-        to_universal = ("-m", "deepspeed.checkpoint.ds_to_universal", "--input_folder")
+        to_universal = ("-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state", "--input_folder")
         for name in ("zero2", "zero3"):
             source = self.args.data / name
             script = source / "zero_to_fp32.py"

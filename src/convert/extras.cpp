@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/run/checks.hpp"
 #include "format/files/extra_names.hpp"

@@ -17,4 +17,11 @@ std::span<const Format> formats() {
   return kFormats;
 }
 
+const Format* find_format(std::string_view name) {
+  for (const Format& format : formats()) {
+    if (format.name == name) return &format;
+  }
+  return nullptr;
+}
+
 }  // namespace ckpt

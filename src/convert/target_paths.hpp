@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt {
 

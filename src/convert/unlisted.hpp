@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt {
 

@@ -19,7 +19,7 @@
 #include "api/catalog/import.hpp"
 #include "api/verbs.hpp"
 #include "changed_source.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/run/checks.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/index_file.hpp"

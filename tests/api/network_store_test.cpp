@@ -15,7 +15,7 @@
 #include "api/catalog/undelete.hpp"
 #include "api/doctor/store_health.hpp"
 #include "catalog/store_builder.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/io/remove_tree.hpp"
 #include "engine/locks/claims.hpp"
 #include "engine/locks/lease.hpp"

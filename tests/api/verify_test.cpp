@@ -14,7 +14,7 @@
 
 #include "api/convert/source_check.hpp"
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "convert/torch_patch.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"

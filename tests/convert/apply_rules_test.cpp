@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "support/golden.hpp"
 
 namespace ckpt {

@@ -1,4 +1,5 @@
 #include "convert/damage.hpp"
+#include "convert/open_source.hpp"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "format/model/model.hpp"
 #include "support/memory_io.hpp"
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
+#include "convert/place.hpp"
 #include "support/golden.hpp"
 
 namespace ckpt {

@@ -5,7 +5,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/torch_patch.hpp"
 #include "support/golden.hpp"

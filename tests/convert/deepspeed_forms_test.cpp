@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"

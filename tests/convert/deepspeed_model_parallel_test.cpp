@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/torch_patch.hpp"
 #include "support/golden.hpp"

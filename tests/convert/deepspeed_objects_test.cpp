@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "support/golden.hpp"
 

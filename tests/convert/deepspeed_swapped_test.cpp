@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/torch_patch.hpp"
 #include "support/golden.hpp"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"
 #include "support/temp_dir.hpp"

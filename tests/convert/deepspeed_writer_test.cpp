@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert/formats.hpp"
+#include "convert/open_source.hpp"
 #include "support/golden.hpp"
 
 namespace ckpt {

@@ -8,9 +8,10 @@
 #include <vector>
 
 #include "convert/extras.hpp"
-#include "convert/format.hpp"
+#include "convert/identity.hpp"
 #include "convert/join_maps.hpp"
 #include "convert/materialize.hpp"
+#include "convert/open_source.hpp"
 #include "materialize.hpp"
 #include "support/golden.hpp"
 #include "support/temp_dir.hpp"

@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 #include "engine/io/io.hpp"
 #include "format/checked.hpp"
 #include "format/model/model.hpp"

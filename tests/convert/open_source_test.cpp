@@ -4,8 +4,9 @@
 #include <filesystem>
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/identity.hpp"
 #include "convert/materialize.hpp"
+#include "convert/open_source.hpp"
 #include "format/files/safetensors.hpp"
 #include "support/temp_dir.hpp"
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "convert/formats.hpp"
+#include "convert/open_source.hpp"
 #include "support/golden.hpp"
 
 namespace ckpt {

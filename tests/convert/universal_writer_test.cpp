@@ -5,7 +5,9 @@
 #include <string>
 
 #include "convert/formats.hpp"
+#include "convert/identity.hpp"
 #include "convert/materialize.hpp"
+#include "convert/open_source.hpp"
 #include "convert/raw_source.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/universal/manifest.hpp"

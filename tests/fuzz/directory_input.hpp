@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "format/checked.hpp"
 #include "support/memory_io.hpp"
 #include "support/zip_writer.hpp"

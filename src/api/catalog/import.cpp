@@ -17,7 +17,7 @@
 #include "catalog/index/scan.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/foreign_names.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/publish/left_over.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "api/convert/select.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/io/hard_links.hpp"
 #include "engine/process/memory.hpp"
 #include "engine/publish/publish.hpp"

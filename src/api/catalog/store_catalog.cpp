@@ -9,8 +9,8 @@
 
 #include "api/catalog/named_checkpoint.hpp"
 #include "catalog/index/trash_index.hpp"
+#include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
-#include "convert/format.hpp"
 #include "convert/metadata_memory.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/store/inbox.hpp"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
 #include "engine/run/run.hpp"
 
 namespace ckpt {

@@ -17,6 +17,7 @@
 #include "api/convert/target_extras.hpp"
 #include "catalog/index/reference_marks.hpp"
 #include "convert/apply_rules.hpp"
+#include "convert/identity.hpp"
 #include "convert/target_paths.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/run_directory.hpp"

@@ -12,7 +12,7 @@
 #include "api/convert/resume.hpp"
 #include "api/convert/select.hpp"
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/run.hpp"

@@ -7,7 +7,7 @@
 #include "api/convert/references.hpp"
 #include "api/convert/traps.hpp"
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/run/checks.hpp"
 #include "engine/run/decompress.hpp"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 
 /// Copying the tensors that a virtual checkpoint refers to.
 namespace ckpt {

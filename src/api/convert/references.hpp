@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/locks/lease.hpp"
 
 /// Virtual conversions: targets that refer to the files of their source.

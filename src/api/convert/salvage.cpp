@@ -11,7 +11,7 @@
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
 #include "convert/foreign_names.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/io/stand_in_io.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt {
 

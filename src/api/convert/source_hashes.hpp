@@ -6,7 +6,7 @@
 
 #include "api/convert/select.hpp"
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/run/leaf_ledger.hpp"
 #include "engine/run/run.hpp"
 

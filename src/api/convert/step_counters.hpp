@@ -4,7 +4,7 @@
 #include <span>
 #include <unordered_map>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 
 namespace ckpt {
 

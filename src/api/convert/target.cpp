@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "catalog/index/reference_marks.hpp"
+#include "convert/detection.hpp"
 #include "convert/extras.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"

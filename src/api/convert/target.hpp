@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 
 /// Checks of a conversion's target before anything is planned or written.
 namespace ckpt {

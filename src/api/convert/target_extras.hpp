@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 
 /// The files that go with a model (Map::extras) in a conversion.
 namespace ckpt {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/open_source.hpp"
 #include "engine/io/io.hpp"
 #include "engine/run/buffer_pool.hpp"
 #include "format/universal/declared_model.hpp"

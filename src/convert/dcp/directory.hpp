@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/place.hpp"
 
 namespace ckpt::dcp {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "convert/dcp/index.hpp"
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt::dcp {
 

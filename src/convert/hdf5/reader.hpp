@@ -1,6 +1,8 @@
 #pragma once
 
-#include "convert/format.hpp"
+#include "convert/read_options.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::hdf5 {
 

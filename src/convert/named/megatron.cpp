@@ -23,16 +23,18 @@ bool is_rank_directory(const DirEntry& entry) {
 
 Result<std::optional<Match>> detect_megatron(const Place& place) {
   if (!place.directory) return std::nullopt;
-  if (place.has(kTracker)) return Match{.where = {}, .why = std::string(kTracker)};
+  // torch_dist is a DCP checkpoint, too.
+  const std::string hint = place.has(".metadata") ? "--from dcp reads its tensors, under the names in .metadata" : "";
+  if (place.has(kTracker)) return Match{.where = {}, .why = std::string(kTracker), .hint = hint};
   if (place.has("metadata.json")) {
     CKPT_TRY(const std::string head, place.head("metadata.json", 4096));
     if (head.find("\"sharded_backend\"") != std::string::npos)
-      return Match{.where = {}, .why = "metadata.json with a sharded_backend"};
+      return Match{.where = {}, .why = "metadata.json with a sharded_backend", .hint = hint};
   }
   for (const DirEntry& entry : place.entries) {
     if (is_rank_directory(entry) &&
         place.io.stat(join_path(join_path(place.root, entry.name), "model_optim_rng.pt")).has_value())
-      return Match{.where = {}, .why = fmt::format("{}/model_optim_rng.pt", entry.name)};
+      return Match{.where = {}, .why = fmt::format("{}/model_optim_rng.pt", entry.name), .hint = hint};
   }
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt::numpy {
 

@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/read_options.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt::safetensors {
 

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/place.hpp"
 #include "format/hash.hpp"
 
 namespace ckpt::torch {

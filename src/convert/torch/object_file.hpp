@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "convert/format.hpp"
 #include "convert/torch/written_state.hpp"
+#include "convert/write_request.hpp"
 #include "engine/run/plan.hpp"
 #include "format/result.hpp"
 

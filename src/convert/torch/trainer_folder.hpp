@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
 #include "convert/torch/written_state.hpp"
+#include "convert/write_request.hpp"
 
 /// The state of a trainer beside the weights in a folder, as Hugging Face's Trainer and Accelerate look for it.
 namespace ckpt::torch {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::torch {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 #include "format/model/value.hpp"
 #include "format/result.hpp"
 

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
-#include "convert/format.hpp"
+#include "convert/place.hpp"
+#include "convert/read_options.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::universal {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 #include "format/universal/manifest.hpp"
 
 /// Rows of a virtual checkpoint, from the map of its source.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "convert/extras.hpp"
+#include "convert/identity.hpp"
 #include "convert/target_tensors.hpp"
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/referenced_rows.hpp"

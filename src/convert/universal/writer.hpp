@@ -1,6 +1,6 @@
 #pragma once
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 namespace ckpt::universal {
 

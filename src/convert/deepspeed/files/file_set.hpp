@@ -5,7 +5,7 @@
 
 #include "convert/deepspeed/files/state_file.hpp"
 #include "convert/deepspeed/map_builder.hpp"
-#include "convert/format.hpp"
+#include "convert/read_options.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "convert/deepspeed/files/detect.hpp"
-#include "convert/format.hpp"
+#include "convert/read_options.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -13,6 +13,7 @@
 #include "convert/deepspeed/map_builder.hpp"
 #include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"
+#include "format/model/rank_layout.hpp"
 
 namespace ckpt::deepspeed {
 

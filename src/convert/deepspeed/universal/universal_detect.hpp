@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/place.hpp"
 
 namespace ckpt::deepspeed {
 

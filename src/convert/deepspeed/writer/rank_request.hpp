@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 
 /// A source whose model-parallel ranks stayed apart (WriteRequest::ranks), rank by rank.
 namespace ckpt::deepspeed {

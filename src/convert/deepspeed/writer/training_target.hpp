@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "convert/deepspeed/writer/state_archive.hpp"
-#include "convert/format.hpp"
+#include "convert/write_request.hpp"
 #include "format/model/training_state.hpp"
 
 /// The requirements of a DeepSpeed target, checked against the source.

@@ -14,6 +14,7 @@
 #include "convert/deepspeed/writer/rank_request.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/training_target.hpp"
+#include "convert/place.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/format.hpp"
+
+namespace ckpt {
+
+/// A format and what it found at a place.
+struct Found {
+  const Format* format = nullptr;
+  Match match{};
+};
+
+/// errors  as Io::stat and Io::list; unsupported: neither a file nor a directory
+Result<Place> place_at(Io& io, const std::string& root);
+/// The one format that recognises a place.
+/// errors  unsupported: none does, or one level below or above; ambiguous: several do; as the first format that failed to
+///         look
+Result<Found> choose(const Place& place);
+/// The format that `from` names, which still decides where below the place the checkpoint is.
+/// errors  usage: no such format; unsupported: it cannot be read, and another recognises the place
+Result<Found> forced(const Place& place, std::string_view from);
+/// An error that names another format than the forced one; nothing if none recognises the place.
+std::optional<Error> mistaken(const Place& place, const Format& forced);
+/// The names of formats with a reader, for hints.
+std::string readable_formats();
+
+/// A format that knows a place.
+struct Candidate {
+  const Format* format = nullptr;
+  bool has_folders = false;  ///< files of the checkpoint may be in folders below the place
+};
+/// All formats that recognise it; open_source takes one of them if there are several.
+/// errors  as Io::stat and Io::list; if none recognises it, that of the first that could not read
+///         it
+Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
+
+/// The known facts about a checkpoint that is only recognised.
+struct Glance {
+  const Format* format = nullptr;
+  std::uint64_t file_count = 0;
+};
+/// Detects, and checks names and sizes. Nothing if the format can be read, or nothing is known.
+/// errors  as open_source
+Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from);
+
+/// The result of detection for a path, without opening it.
+struct Recognition {
+  const Format* format = nullptr;  ///< the first that recognises it; null if none does
+  bool unfinished = false;         ///< it is known as the beginning of an unfinished save
+};
+/// Uses names and first bytes only. Unreadable files are unknown.
+Recognition recognise(Io& io, const std::string& path);
+
+}  // namespace ckpt
