@@ -161,5 +161,21 @@ TEST(Refresh, AnotherToolsCheckpointThatWasChangedInItsPlaceIsReadAgain) {
   EXPECT_EQ(entries->front().checkpoint.bytes, 18U);
 }
 
+TEST(Links, AFolderOfAnotherToolsCheckpointThatCannotBeReadMayHoldAny) {
+  test::StoreBuilder store;
+  store.put_foreign("hf", "checkpoint-10");
+  fs::create_directories(store.put_foreign("hf", "checkpoint-30") + "/deep");
+  RefusingIo io(store.io(), store.path() + "/hf/checkpoint-30/deep");
+  auto database = Database::in_memory();
+  ASSERT_TRUE(database) << database.error().message;
+  const auto refreshed = refresh(io, store.path(), *database, kLinked, Trust::notes, Time{});
+  ASSERT_TRUE(refreshed) << refreshed.error().message;
+  auto entries = select_entries(*database, {});
+  ASSERT_TRUE(entries);
+  ASSERT_EQ(entries->size(), 2U);
+  note_links(store.path(), refreshed->links, *entries);
+  for (const Entry& entry : *entries) EXPECT_FALSE(entry.checkpoint.trackers.empty()) << entry.name;
+}
+
 }  // namespace
 }  // namespace ckpt::catalog

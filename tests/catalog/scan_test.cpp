@@ -6,6 +6,7 @@
 
 #include "catalog/index/utc.hpp"
 #include "store_builder.hpp"
+#include "support/fault_io.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -196,6 +197,29 @@ TEST(Scan, SaysSoWhereThereIsNoStore) {
   const auto scanned = scan(store.io(), store.path() + "/none", kOther);
   ASSERT_FALSE(scanned);
   EXPECT_EQ(scanned.error().code, Errc::not_found);
+}
+
+TEST(Scan, NothingOfAnotherToolsCheckpointIsLeftOutInSilence) {
+  StoreBuilder store;
+  const std::string path = store.put_foreign("ds", "global_step3");
+  std::filesystem::create_directories(path + "/below");
+  test::write_file(path + "/below/more.bin", "0123");
+  const EntryPlace place{.run = "ds", .name = "global_step3", .foreign = true, .format = "other", .step = 3};
+  for (std::uint64_t n = 0;; ++n) {
+    const auto plan = std::make_shared<FaultPlan>();
+    auto inner = open_io(IoKind::threads);
+    ASSERT_TRUE(inner);
+    const auto faulty = make_fault_io(*std::move(inner), plan);
+    plan->fail_once(n, Errc::io);
+    const auto entry = read_entry(*faulty, store.path(), place);
+    const std::string failed = plan->first_failed();
+    ASSERT_TRUE(entry) << failed;
+    const Checkpoint& one = entry->checkpoint;
+    if (one.state != State::unreadable) {
+      EXPECT_EQ(one.bytes, 14U) << failed;
+    }
+    if (failed.empty()) break;
+  }
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "catalog/index/catalog.hpp"
 #include "store_builder.hpp"
+#include "support/fault_io.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -183,6 +184,30 @@ TEST_F(TrashIndex, TellsWhatTheRecordsTellAfterAnyHistory) {
     }
     expect_as_recorded("turn " + std::to_string(turn));
     if (HasFailure()) return;
+  }
+}
+
+TEST_F(TrashIndex, AFailedOperationHidesNoChange) {
+  std::uint64_t bytes = 0;
+  const auto add = [&](const std::string& run) {
+    put(run, CheckpointName{.step = ++bytes, .generation = bytes}.text(), record(1, 1));
+  };
+  add("r");
+  add("a/b");
+  for (std::uint64_t n = 0; n < 12; ++n) {  // the directories are looked at first
+    ASSERT_EQ(indexed().bytes, bytes);
+    add("r");
+    add("a/b");
+    const auto plan = std::make_shared<FaultPlan>();
+    auto inner = open_io(IoKind::threads);
+    ASSERT_TRUE(inner);
+    const auto faulty = make_fault_io(*std::move(inner), plan);
+    plan->fail_once(n, Errc::io);
+    const auto seen = measure_indexed_trash(*faulty, store_.path(), database_, "", kLater);
+    const std::string failed = plan->first_failed();
+    if (seen && seen->unrecorded == 0) {
+      EXPECT_EQ(seen->bytes, bytes) << failed;
+    }
   }
 }
 

@@ -191,11 +191,16 @@ bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most)
 }
 
 /// Of another tool's: the bytes of its files, its links, and the time of its newest file. The directory's own time is
-/// used only if there is none: a mark changes it.
+/// used only if there is none: a mark changes it. One of which a part cannot be read, or was not looked at, is
+/// unreadable.
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
-  while (!folders.empty() && entry.file_count < kMostFiles) {
+  while (!folders.empty()) {
+    if (entry.file_count >= kMostFiles) {
+      set_unreadable(entry, {.code = Errc::unsupported, .message = fmt::format("{}: over {} files", path, kMostFiles)});
+      break;
+    }
     const std::string folder = std::move(folders.back());
     folders.pop_back();
     const auto entries = io.list(folder);
@@ -215,8 +220,11 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
         continue;
       }
       const auto info = io.stat(below);
-      if (!info) continue;
-      entry.checkpoint.bytes += info->bytes;
+      if (!info) {
+        if (info.error().code != Errc::not_found) set_unreadable(entry, info.error());
+        continue;
+      }
+      entry.checkpoint.bytes += std::min(info->bytes, UINT64_MAX - entry.checkpoint.bytes);
       newest_ns = std::max(newest_ns.value_or(info->mtime_ns), info->mtime_ns);
       ++entry.file_count;
     }

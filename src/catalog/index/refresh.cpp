@@ -223,6 +223,8 @@ class Refresh {
     CKPT_CHECK(store_entry(database_, *entry));
     for (const std::string& link : entry->links)
       links_[place.run].push_back({.run = place.run, .holder = place.name, .path = link});
+    const bool may_hold_links = place.foreign && entry->checkpoint.state == State::unreadable;
+    if (may_hold_links) links_[place.run].push_back({.run = place.run, .path = place.name, .unreadable = true});
     const bool read = entry->checkpoint.state != State::unreadable && entry->checkpoint.state != State::repairable;
     return read && !entry->checkpoint.marks_unreadable;
   }

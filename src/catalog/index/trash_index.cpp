@@ -34,9 +34,10 @@ class TrashRefresh {
       std::string run = row.text();
       const Stamp known = row.stamp();
       const bool settled = row.boolean();
-      const Stamp stamp = stamp_of(io_, trash_of_run(store_, run));
+      const auto stamp = find_stamp(io_, trash_of_run(store_, run));
+      const bool is_gone = stamp && stamp->inode == 0;
       // For a directory that is gone, its parent shows it.
-      if (!settled || stamp != known) to_list_.insert(stamp.inode == 0 ? run_above(run) : run);
+      if (!settled || !stamp || *stamp != known) to_list_.insert(is_gone ? run_above(run) : run);
       runs_.insert(std::move(run));
     }
     if (!runs_.contains(std::string(kStoreItself))) to_list_.emplace(kStoreItself);

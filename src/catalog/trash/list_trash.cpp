@@ -180,7 +180,8 @@ std::optional<TrashEntry> find_demotion(Io& io, const std::string& store, const 
   const std::string kept_as = name + std::string(kOptimizerSuffix);
   auto out = read_trash_entry(io, store, run, {.kept_as = kept_as, .has_record = true});
   if (!out || !out->recorded || out->record.dropped.empty()) return std::nullopt;
-  out->present = io.stat(join_path(trash_of_run(store, run), kept_as)).has_value();
+  const auto there = io.stat(join_path(trash_of_run(store, run), kept_as));
+  out->present = there || there.error().code != Errc::not_found;  // to bring it back then gives the reason
   return out;
 }
 
