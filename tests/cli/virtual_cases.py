@@ -372,6 +372,29 @@ def case_a_moved_one_is_not_protected_and_says_so(sh):
     sh.run("inspect", "w", err="no mark of this checkpoint, so 'ckpt prune' may delete it")
 
 
+def case_what_one_that_was_moved_in_the_store_refers_to_stays(sh):
+    """Its mark names a place where it no longer is; in the store it is found wherever it is."""
+    saved = store_with(sh)
+    for first, then in (("r/best", "r/other"), ("r/best", "r/step-000000009.g9"), ("r/best", "r/checkpoint-3"),
+                        ("exports/v", "exports/w"), ("v", "w")):
+        sh.path("st/exports").mkdir(exist_ok=True)
+        sh.run("convert", saved, "st/" + first, "--virtual")
+        prune(sh, out=rf"holds bytes of /[^,]*/{first} +\[")  # once, by its mark
+        os.rename(sh.path("st/" + first), sh.path("st/" + then))
+        prune(sh, err=f"no longer kept for .*/{first}, which is gone", out=f"holds bytes of {then}")
+        check(saved.exists(), f"prune deleted what {then} refers to")
+        if then != "w":
+            shutil.rmtree(sh.path("st/" + then))
+    # One of its two manifests is enough.
+    manifest = sh.path("st/w/manifest.json")
+    manifest.write_bytes(manifest.read_bytes()[:100])
+    prune(sh, out="holds bytes of w")
+    check(saved.exists(), "prune deleted what a damaged virtual checkpoint refers to")
+    shutil.rmtree(sh.path("st/w"))
+    prune(sh)
+    check(not saved.exists(), "a checkpoint is kept for nobody")
+
+
 def case_a_source_that_cannot_be_marked_is_named(sh):
     saved = store_with(sh)
     if os.geteuid() == 0 and subprocess.run(["chattr", "+i", saved], capture_output=True).returncode != 0:

@@ -115,7 +115,8 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   catalog::Query query;
   const auto note_own = [&](const Entry& entry) {
     const catalog::Checkpoint& one = entry.checkpoint;
-    if (!entry.foreign && !one.link) out.own.push_back({.run = one.run, .name = entry.name});
+    if (!entry.foreign && !one.link)
+      out.own.push_back({.run = one.run, .name = entry.name, .is_virtual = one.is_virtual});
   };
   if (!request.runs.empty()) {
     query.passes = [&](const Entry& entry) {

@@ -82,7 +82,8 @@ Result<bool> PruneDecider::note_own_links(PrunePart& part, std::vector<std::stri
 Result<> PruneDecider::find_own_links(std::vector<std::string>& warnings) {
   own_links_.emplace();
   const std::size_t most = request_.carries_out ? own_.size() : std::min(own_.size(), request_.most_looked_into);
-  for (std::size_t i = 0; i < most; ++i) {
+  for (std::size_t i = 0; i < own_.size(); ++i) {
+    if (i >= most && !own_[i].is_virtual) continue;
     CKPT_CHECK(not_stopped());
     std::ranges::move(catalog::find_own_links(session_.io, join_path(request_.store, ""), own_[i]),
                       std::back_inserter(*own_links_));

@@ -1,5 +1,6 @@
 #include "catalog/index/links.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -31,6 +32,8 @@ class Targets {
       if (end == std::string::npos) return nullptr;
     }
   }
+  /// Of a place in the store: absolute, as the marks of virtual checkpoints have it.
+  std::string path_of(const std::string& place) const { return join_path(root_ && *root_ ? **root_ : "", place); }
 
  private:
   Result<std::optional<std::string>> root_;
@@ -82,7 +85,9 @@ void note_links(const std::string& store, const std::vector<FoundLink>& links, s
     }
     if (checkpoint.run == link.run && target->name == link.holder) continue;
     const std::string own = run_below(link.run, link.holder);
-    if (checkpoint.references.empty() || checkpoint.references.back() != own) checkpoint.references.push_back(own);
+    if (!checkpoint.references.empty() && checkpoint.references.back() == own) continue;
+    const auto says_so = [&](const std::string& known) { return known == own || known == targets.path_of(own); };
+    if (std::ranges::none_of(checkpoint.references, says_so)) checkpoint.references.push_back(own);
   }
 }
 

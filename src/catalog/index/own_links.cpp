@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "catalog/index/entry.hpp"
+#include "catalog/index/virtual_links.hpp"
 #include "format/universal/own_names.hpp"
 
 namespace ckpt::catalog {
 
 std::vector<FoundLink> find_own_links(Io& io, const std::string& store, const OwnPlace& place) {
   std::vector<FoundLink> out;
+  if (place.is_virtual) out = find_virtual_links(io, store, place.run, place.name);
   const std::string checkpoint = join_path(run_path(store, place.run), place.name);
   std::vector<std::string> folders{""};
   while (!folders.empty()) {

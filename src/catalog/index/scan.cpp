@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "catalog/index/virtual_links.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/text/parse_number.hpp"
+#include "format/universal/manifest.hpp"
+#include "format/universal/seal.hpp"
 
 namespace ckpt::catalog {
 namespace {
@@ -18,6 +22,14 @@ constexpr std::uint64_t kMostTrackerBytes = 4096;
 bool holds_ours(const std::vector<DirEntry>& entries) {
   return std::any_of(entries.begin(), entries.end(),
                      [](const DirEntry& entry) { return CheckpointName::parse(entry.name).has_value(); });
+}
+
+/// Whether a directory with any name may be a checkpoint of ours: it holds both copies of a manifest.
+bool looks_like_ours(const std::vector<DirEntry>& entries) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
+  };
+  return has(universal::kManifestPath) && has(parent_path(universal::kManifestCopyPath));
 }
 
 /// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run.
@@ -69,8 +81,8 @@ void read_trackers(Io& io, const std::string& run, const std::string& path, cons
   }
 }
 
-void add_child(Io& io, const std::string& run, const std::string& path, const DirEntry& entry, const OtherTools& tools,
-               Folder& out) {
+void add_child(Io& io, std::string_view store, const std::string& run, const std::string& path, const DirEntry& entry,
+               const OtherTools& tools, Folder& out) {
   if (entry.is_link) {
     out.links.push_back({.run = run, .path = entry.name});
     out.is_restless = true;
@@ -86,6 +98,11 @@ void add_child(Io& io, const std::string& run, const std::string& path, const Di
   const std::string below = join_path(path, entry.name);
   const auto listed = io.list(below);
   if (!listed && listed.error().code == Errc::not_found) return;
+  if (listed && looks_like_ours(*listed)) {
+    auto referenced = find_virtual_links(io, std::string(store), run, entry.name);
+    out.is_restless = out.is_restless || !referenced.empty();
+    std::ranges::move(referenced, std::back_inserter(out.links));
+  }
   const bool is_run = listed && holds_ours(*listed);  // counted first: detection reads every name
   const auto step = tools.names.step_in(entry.name);
   const Recognised seen = tools.recognise && !is_run ? tools.recognise(io, below) : Recognised{};
@@ -125,7 +142,7 @@ Result<std::optional<Folder>> list_folder(Io& io, std::string_view store, const 
     return fail(entries.error());
   }
   Folder out;
-  for (const DirEntry& entry : *entries) add_child(io, run, path, entry, tools, out);
+  for (const DirEntry& entry : *entries) add_child(io, store, run, path, entry, tools, out);
   read_trackers(io, run, path, *entries, tools.names, out);
   return out;
 }

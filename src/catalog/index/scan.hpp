@@ -38,7 +38,8 @@ inline constexpr unsigned kDeepestRun = 4;
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names
   std::vector<std::string> folders{};  ///< to look into: names, in byte order
-  std::vector<FoundLink> links{};      ///< symbolic links and trackers that lead to a known or unknown place
+  std::vector<FoundLink> links{};      ///< symbolic links and trackers that lead to a known or unknown place; and what
+                                       ///< virtual checkpoints with names of their own refer to
   /// Its contents may change without its directory: other tools' checkpoints, files that name one, links.
   bool is_restless = false;
 };
