@@ -3,7 +3,6 @@
 #include <chrono>
 
 #include "engine/io/caught.hpp"
-#include "engine/publish/publish.hpp"
 #include "engine/store/run_directory.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/save_content.hpp"
@@ -60,7 +59,9 @@ void Committer::drop(const std::shared_ptr<SaveJob>& save) {
 void Committer::take_back(const std::shared_ptr<SaveJob>& save) {
   thread_->add([this, save](Io& io) {
     const auto name = find_committed(io, options_.home, save->step, save->id());
-    if (name && *name) static_cast<void>(remove_published(io, join_path(options_.home, **name), save->id().hex()));
+    if (!name || !*name) return;
+    static_cast<void>(
+        remove_published(io, join_path(options_.home, **name), save->id().hex(), options_.check_removable));
   });
 }
 

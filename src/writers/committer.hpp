@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/io/io.hpp"
+#include "engine/publish/publish.hpp"
 #include "format/result.hpp"
 #include "writers/background.hpp"
 #include "writers/commit_disk.hpp"
@@ -23,6 +24,7 @@ class Committer final : public CommitDisk {
  public:
   struct Options {
     std::string home;                                   ///< the directory in which saves are committed
+    CheckRemovable check_removable{};                   ///< of checkpoints there
     std::function<std::uint64_t()> least_generation{};  ///< another tier of the run has those below; none: 0
     /// Called in the committer's thread after each publication.
     std::function<void(const std::shared_ptr<SaveJob>&, const Result<std::string>& name)> published{};

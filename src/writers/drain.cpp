@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/locks/lease.hpp"
-#include "engine/publish/publish.hpp"
 #include "engine/run/checked_copy.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/manifest.hpp"
@@ -211,8 +210,8 @@ Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& option
   return found;
 }
 
-Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options) {
-  std::vector<std::string> undrained;
+Result<Retired> retire_drained(Io& io, const DrainOptions& options) {
+  Retired out;
   CKPT_TRY(const auto names, list_checkpoints(io, options.local_directory));
   bool superseded = false;  // a newer one has been drained
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -224,12 +223,14 @@ Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& opti
     CKPT_TRY(const auto there, find_committed(io, options.run_directory, step, manifest->id));
     const bool drained = there.has_value();
     if (i >= options.keep && (drained || superseded)) {
-      CKPT_TRY(const bool gone, remove_published(io, path, manifest->id.hex()));
-      if (gone && !drained) undrained.push_back(names[i]);
+      CKPT_TRY(const RemovedCheckpoint removed,
+               remove_published(io, path, manifest->id.hex(), options.check_removable));
+      if (removed.gone && !drained) out.undrained.push_back(names[i]);
+      if (!removed.kept_because.empty()) out.kept.push_back({names[i], removed.kept_because});
     }
     superseded = superseded || drained;
   }
-  return undrained;
+  return out;
 }
 
 }  // namespace ckpt

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/io/io.hpp"
+#include "engine/publish/publish.hpp"
 #include "engine/run/buffer_pool.hpp"
 #include "engine/store/foreign_names.hpp"
 #include "format/hash.hpp"
@@ -23,6 +24,7 @@ struct DrainOptions {
   std::uint64_t bytes_per_second = 0;  ///< 0: as fast as it goes
   std::uint64_t keep = 2;              ///< drained copies that stay in the local tier
   ForeignNames foreign_names{};        ///< of checkpoints that the local tier may be part of
+  CheckRemovable check_removable{};    ///< of copies in the local tier
 };
 
 /// Copies a committed checkpoint of the local tier to the run directory, where it is published like a save
@@ -68,9 +70,17 @@ struct Undrained {
 /// errors  usage: the local tier holds another run
 Result<std::vector<Undrained>> find_undrained(Io& io, const DrainOptions& options);
 
+struct Retired {
+  struct Kept {
+    std::string name;
+    std::string because;
+  };
+  std::vector<std::string> undrained{};  ///< removed: names
+  std::vector<Kept> kept{};              ///< not removable, by `check_removable`
+};
 /// Removes copies from the local tier that are not in use: all but the newest `keep`, only those that are also in the
 /// run directory, and older undrained ones, whose drains failed: they are superseded, and no other process would ever
-/// remove them. Returns the names of the undrained ones.
-Result<std::vector<std::string>> retire_drained(Io& io, const DrainOptions& options);
+/// remove them.
+Result<Retired> retire_drained(Io& io, const DrainOptions& options);
 
 }  // namespace ckpt

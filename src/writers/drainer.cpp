@@ -27,7 +27,7 @@ Result<std::unique_ptr<Drainer>> Drainer::open(Io& io, DrainOptions options) {
   return drainer;
 }
 
-Drainer::~Drainer() {
+void Drainer::finish() {
   stop_.store(true);
   thread_.reset();
 }
@@ -64,12 +64,17 @@ Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
 }
 
 void Drainer::retire(Io& io) {
-  auto undrained = caught([&] { return retire_drained(io, options_); });
-  if (!undrained) {
-    note(fmt::format("{}: old copies were not removed: {}", options_.local_directory, undrained.error().message));
+  const auto retired = caught([&] { return retire_drained(io, options_); });
+  if (!retired) {
+    note(fmt::format("{}: old copies were not removed: {}", options_.local_directory, retired.error().message));
     return;
   }
-  for (const std::string& name : *undrained) {
+  for (const Retired::Kept& kept : retired->kept) {
+    if (!kept_.insert(kept.name).second) continue;
+    note(fmt::format("{}: {} stays beside the newest {}: {}", options_.local_directory, kept.name, options_.keep,
+                     kept.because));
+  }
+  for (const std::string& name : retired->undrained) {
     note(fmt::format("{}: removed {}: it is not in {}, which has a newer one", options_.local_directory, name,
                      options_.run_directory));
   }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,7 @@ namespace ckpt {
 class Drainer {
  public:
   static Result<std::unique_ptr<Drainer>> open(Io& io, DrainOptions options);
-  /// Interrupts the running drain and drops waiting ones: the local tier still holds them.
-  ~Drainer();
+  ~Drainer() { finish(); }
   Drainer(const Drainer&) = delete;
   Drainer& operator=(const Drainer&) = delete;
 
@@ -35,6 +35,8 @@ class Drainer {
   void add_retire();
   /// Generations below this are taken in the run's directory, as far as is known here. Any thread.
   std::uint64_t least_generation() const { return least_generation_.load(); }
+  /// Interrupts the running drain and drops waiting ones: the local tier still holds them. Nothing is added afterwards.
+  void finish();
   /// Messages for users, returned once.
   std::vector<std::string> take_notes();
 
@@ -48,6 +50,7 @@ class Drainer {
   std::unique_ptr<BufferPool> pool_{};
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> least_generation_{1};
+  std::set<std::string> kept_{};  // copies of which was said that they stay; the thread's
   std::mutex mutex_{};
   std::vector<std::string> notes_{};      // guarded by mutex_
   std::unique_ptr<Background> thread_{};  // last: its tasks use all of the above

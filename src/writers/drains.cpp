@@ -200,11 +200,12 @@ void Drains::close() {
       save->own_drain();
     }
   }
-  drainer_.reset();
+  if (drainer_) drainer_->finish();
   for (const auto& save : draining_) {
     save->settle_drain(fail(Errc::interrupted, "the run was closed before all ranks confirmed the drain"));
   }
   look();
+  drainer_.reset();
 }
 
 }  // namespace ckpt

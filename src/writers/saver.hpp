@@ -13,6 +13,7 @@
 
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
+#include "engine/publish/publish.hpp"
 #include "engine/run/buffer_pool.hpp"
 #include "format/result.hpp"
 #include "format/universal/manifest.hpp"
@@ -46,6 +47,7 @@ class Saver {
     std::uint64_t drain_bytes_per_second = 0;  ///< 0: as fast as it goes
     std::uint64_t local_keep = 2;              ///< drained copies that stay in the local directory
     ForeignNames foreign_names{};              ///< of checkpoints that the local directory may be part of
+    CheckRemovable check_removable{};          ///< of copies in the local directory
     std::string generator;                     ///< program and version, for the manifest
     std::uint64_t staging_bytes = 0;  ///< at least smallest_staging_bytes(); if a whole save fits, commit only copies
     unsigned copy_threads = 2;

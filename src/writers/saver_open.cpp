@@ -43,7 +43,8 @@ Result<std::unique_ptr<Saver>> Saver::open(Io& io, Comm& comm, Options options) 
                                                          .run_directory = wanted.run_directory,
                                                          .bytes_per_second = wanted.drain_bytes_per_second,
                                                          .keep = wanted.local_keep,
-                                                         .foreign_names = wanted.foreign_names},
+                                                         .foreign_names = wanted.foreign_names,
+                                                         .check_removable = wanted.check_removable},
                                          .patience = wanted.patience,
                                          .nodes = saver->nodes_},
                          saver->reports_);
@@ -75,6 +76,7 @@ Result<> Saver::open_here(Io& io, std::vector<std::string>& notes) {
   committer_.emplace(
       std::move(committer_io), *flusher_,
       Committer::Options{.home = home(),
+                         .check_removable = options_.check_removable,
                          .least_generation = [this] { return drains_->least_generation(); },
                          .published = [this](const auto& save, const auto& name) { save_published(save, name); }});
   return {};

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "catalog/index/entry.hpp"
+#include "catalog/index/marks.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/tiered_job.hpp"
@@ -163,6 +167,39 @@ TEST_P(Tiers, WhatSomebodyReadsStaysInTheLocalDirectory) {
   });
   EXPECT_EQ(names(local_), Names{"step-000000003.g3"});
   EXPECT_EQ(names(run_).size(), 3u);
+}
+
+TEST_P(Tiers, WhatIsPinnedOrReferredToStaysInTheLocalDirectoryAndIsTold) {
+  std::mutex mutex;
+  std::map<std::string, std::set<std::string>> told;  // by all ranks
+  ckpt::Run::Options keeping = options();
+  keeping.local_keep = 1;
+  keeping.log = [&](const std::string& text) {
+    const std::lock_guard held(mutex);
+    for (const std::string name : {"step-000000001.g1", "step-000000002.g2"}) {
+      if (text.find(name + " stays") != std::string::npos) told[name].insert(text);
+    }
+  };
+  const auto io = real_io(0);
+  const auto mark = [&](const std::string& name, const catalog::Mark& what) {
+    const auto written = catalog::write_mark(*io, catalog::marks_path(local_ + "/" + name, false), what);
+    ASSERT_TRUE(written) << written.error().message;
+  };
+  on_ranks(GetParam(), keeping, [&](std::size_t rank, ckpt::Run& run) {
+    for (std::uint64_t step = 1; step <= 3; ++step) {  // what the last one leaves is told on closing
+      ASSERT_TRUE(save_step(run, step));
+      ASSERT_TRUE(run.wait_all(kLong));
+      if (rank == 0 && step == 1) mark("step-000000001.g1", {.kind = catalog::Mark::Kind::pin, .name = "p"});
+      if (rank == 0 && step == 2)
+        mark("step-000000002.g2", {.kind = catalog::Mark::Kind::reference, .name = std::string(32, 'a')});
+    }
+  });
+  EXPECT_EQ(names(local_), (Names{"step-000000001.g1", "step-000000002.g2", "step-000000003.g3"}));
+  EXPECT_EQ(names(run_).size(), 3u);
+  ASSERT_EQ(told.size(), 2u);
+  for (const auto& [name, texts] : told) EXPECT_EQ(texts.size(), 1u) << name;
+  EXPECT_NE(told["step-000000001.g1"].begin()->find("pinned"), std::string::npos);
+  EXPECT_NE(told["step-000000002.g2"].begin()->find("refers to it"), std::string::npos);
 }
 
 TEST_P(Tiers, AJobThatEndedBeforeTheDrainIsDrainedByTheNextOne) {

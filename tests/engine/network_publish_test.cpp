@@ -194,10 +194,10 @@ TEST(NetworkPublish, WhatAnotherHostReadsIsNotTakenAway) {
   auto lease = Lease::take(*reader, "/s/r/c", {});
   ASSERT_TRUE(lease);
   const auto io = network.io("n2");
-  EXPECT_FALSE(remove_published(*io, "/s/r/c", kId).value());
+  EXPECT_FALSE(remove_published(*io, "/s/r/c", kId, {}).value().gone);
   EXPECT_EQ(disk.text("/s/r/c/data"), "x");
   lease->reset();
-  EXPECT_TRUE(remove_published(*io, "/s/r/c", kId).value());
+  EXPECT_TRUE(remove_published(*io, "/s/r/c", kId, {}).value().gone);
   EXPECT_EQ(disk.text("/s/r/c/data"), "(none)");
 }
 

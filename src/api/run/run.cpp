@@ -10,6 +10,7 @@
 #include "api/run/first_failure.hpp"
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
+#include "catalog/index/protection.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
@@ -23,6 +24,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReadBuffers = 8;
 constexpr auto kSaveTimeout = std::chrono::hours(1);
+
+catalog::Time now() {
+  return std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
+}
+
+/// Of a copy in the local directory: pins and references hold there too.
+Result<> check_marks(Io& io, const std::string& checkpoint) {
+  return catalog::check_unprotected(io, checkpoint, catalog::marks_path(checkpoint, false), now());
+}
 
 }  // namespace
 
@@ -65,6 +75,7 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
                                      .drain_bytes_per_second = run->options_.drain_bytes_per_second,
                                      .local_keep = run->options_.local_keep,
                                      .foreign_names = foreign_names(),
+                                     .check_removable = check_marks,
                                      .generator = "ckpt " CKPT_VERSION,
                                      .staging_bytes = run->options_.staging_bytes,
                                      .copy_threads = run->options_.copy_threads,
@@ -201,9 +212,8 @@ Result<std::unique_ptr<Checkpoint>> Run::loaded_checkpoint(Io& io) const {
 void Run::mark_restored(const Checkpoint& checkpoint) {
   const std::string name = base_name(checkpoint.path());
   if (checkpoint.path() != join_path(run_directory_, name)) return;
-  const auto now = std::chrono::time_point_cast<catalog::Duration>(std::chrono::system_clock::now());
   const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
-                                               {.kind = catalog::Mark::Kind::restored, .at = now}, foreign_names());
+                                               {.kind = catalog::Mark::Kind::restored, .at = now()}, foreign_names());
   if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "catalog/index/entry.hpp"
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/index/protection.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
 #include "catalog/trash/strays.hpp"
@@ -58,15 +58,7 @@ Result<Turn> take_turn(Io& io, const std::string& store, Deadline deadline) {
 
 /// A pin or a reference made after the decision: anything that is or may be needed stays in the trash.
 Result<> check_unpinned(Io& io, const std::string& path, const std::string& name, Time now) {
-  const Marks said = read_marks(io, marks_path(path, !CheckpointName::parse(name)));
-  if (!said.unreadable.empty()) return fail(Errc::io, "its marks are unreadable: " + said.unreadable);
-  for (const Mark& mark : said.marks) {
-    const bool holds = mark.kind == Mark::Kind::pin && (!mark.until || now < *mark.until);
-    if (holds) return fail(Errc::not_done, "pinned");
-    if (mark.kind == Mark::Kind::reference && !is_owner_gone(io, path, mark))
-      return fail(Errc::not_done, fmt::format("{} refers to it", mark.name));
-  }
-  return {};
+  return check_unprotected(io, path, marks_path(path, !CheckpointName::parse(name)), now);
 }
 
 }  // namespace

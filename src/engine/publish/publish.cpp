@@ -570,19 +570,24 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));
 }
 
-Result<bool> remove_published(Io& io, const std::string& target, const std::string& id) {
+Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, const std::string& id,
+                                           const CheckRemovable& check) {
   CKPT_TRY(const HeldRun run, hold_run(io, parent_path(target)));
   CKPT_TRY(Held held, hold(io, target));
-  if (held.claim != Claim::free) return false;
+  if (held.claim != Claim::free) return RemovedCheckpoint{};
+  if (check) {
+    const auto removable = check(io, target);
+    if (!removable) return RemovedCheckpoint{.kept_because = removable.error().message};
+  }
   const std::string partial = partial_path(target, id);
   CKPT_CHECK(move_checkpoint(io, target, partial));
   CKPT_CHECK(look_for_readers(io, held));
   if (held.claim != Claim::free) {
     CKPT_CHECK(move_checkpoint(io, partial, target));
-    return false;
+    return RemovedCheckpoint{};
   }
   CKPT_CHECK(remove_tree(io, partial));
-  return true;
+  return RemovedCheckpoint{.gone = true};
 }
 
 }  // namespace ckpt

@@ -111,9 +111,16 @@ Result<SweptPartials> sweep_partials(Io& io, const std::string& directory);
 /// not_durable; not_done if a leftover cannot be removed.
 Result<> settle_published(Io& io, const std::string& target, const std::string& id);
 
+/// Asked under the exclusive lock of a checkpoint: an error says why it must stay.
+using CheckRemovable = std::function<Result<>(Io& io, const std::string& checkpoint)>;
+
+struct RemovedCheckpoint {
+  bool gone = false;
+  std::string kept_because{};  ///< what `check` said; "" if it is in use, or that is unknown
+};
 /// Removes a published checkpoint: its name first, so that half of it is never found, then its files; a crash in
-/// between leaves a partial to sweep. False, and nothing is changed, if it is in use or that is unknown. `id` is its
-/// own.
-Result<bool> remove_published(Io& io, const std::string& target, const std::string& id);
+/// between leaves a partial to sweep. If it is kept nothing is changed. `id` is its own.
+Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, const std::string& id,
+                                           const CheckRemovable& check);
 
 }  // namespace ckpt
