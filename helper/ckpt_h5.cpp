@@ -3,11 +3,13 @@
 //
 //   ckpt-h5 MEMORY skeleton FILE   request on standard input, offsets on standard output; FILE is empty
 //   ckpt-h5 MEMORY id FILE         prints the root attribute `ckpt_id`
-//   ckpt-h5 MEMORY map FILE OFFSET BYTES                   h5_map.hpp; the HDF5 file is BYTES long, at OFFSET of FILE
-//   ckpt-h5 MEMORY decode FILE OFFSET BYTES TARGET SIZE    h5_decode.hpp; writes rows of datasets into TARGET,
-//                                                          which they leave SIZE bytes long at most
+//   ckpt-h5 MEMORY map SOURCE                   h5_map.hpp
+//   ckpt-h5 MEMORY decode SOURCE TARGET SIZE    h5_decode.hpp; writes rows of datasets into TARGET, which they leave SIZE
+//                                               bytes long at most
 //
-// MEMORY, in bytes, is its limit. It opens its files first; afterwards it may only read and write them (confine.hpp).
+// SOURCE is FILE OFFSET BYTES DEVICE INODE: the HDF5 file is BYTES long, at OFFSET of FILE. FILE must be the file with this
+// device and inode, which the caller has opened: by now its name may lead elsewhere. MEMORY, in bytes, is the helper's
+// limit. It opens its files first; afterwards it may only read and write them (confine.hpp).
 //
 // The request of a skeleton, all numbers little-endian: u32 attribute count, then (text name, text value) each; u32
 // dataset count, then each: text path, u8 type, u8 rank, u64 size per dimension, u32 attribute count and (text,
@@ -213,8 +215,14 @@ std::uint64_t number(const char* text) {
   return std::strtoull(text, nullptr, 10);
 }
 
-Range open_range_of(char** argv) {
-  return {.descriptor = open_or_stop(argv[3], O_RDONLY), .offset = number(argv[4]), .bytes = number(argv[5])};
+/// SOURCE, from argv[3] on.
+Range open_source(char** argv) {
+  const Range range{.descriptor = open_or_stop(argv[3], O_RDONLY), .offset = number(argv[4]), .bytes = number(argv[5])};
+  struct stat info {};
+  if (::fstat(range.descriptor, &info) != 0) stop(std::string(argv[3]) + ": " + std::strerror(errno), Verdict::io);
+  if (info.st_dev != number(argv[6]) || info.st_ino != number(argv[7]))
+    stop(std::string(argv[3]) + ": the file was replaced while it was being read", Verdict::changed);
+  return range;
 }
 
 int make_skeleton(const char* path, std::uint64_t memory) {
@@ -237,16 +245,16 @@ int find_id(const char* path, std::uint64_t memory) {
 
 int find_map(char** argv, std::uint64_t memory) {
   limit_resources({.memory_bytes = memory});
-  const Range range = open_range_of(argv);
+  const Range range = open_source(argv);
   limit_seconds(range.bytes);
   confine();
   return print_map(range);
 }
 
 int decode_rows(char** argv, std::uint64_t memory) {
-  limit_resources({.memory_bytes = memory, .file_bytes = number(argv[7])});
-  const Range range = open_range_of(argv);
-  const int target = open_or_stop(argv[6], O_WRONLY);
+  limit_resources({.memory_bytes = memory, .file_bytes = number(argv[9])});
+  const Range range = open_source(argv);
+  const int target = open_or_stop(argv[8], O_WRONLY);
   Input input;
   limit_seconds(input.number(8));
   confine();
@@ -270,8 +278,8 @@ int main(int argc, char** argv) try {
   H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
   if (argc == 4 && verb == "skeleton") return make_skeleton(argv[3], memory);
   if (argc == 4 && verb == "id") return find_id(argv[3], memory);
-  if (argc == 6 && verb == "map") return find_map(argv, memory);
-  if (argc == 8 && verb == "decode") return decode_rows(argv, memory);
+  if (argc == 8 && verb == "map") return find_map(argv, memory);
+  if (argc == 10 && verb == "decode") return decode_rows(argv, memory);
   std::fputs("usage: ckpt-h5 MEMORY skeleton FILE | id FILE | map ... | decode ...      (started by ckpt)\n", stderr);
   return 2;
 } catch (const std::bad_alloc&) {

@@ -21,7 +21,7 @@ hid_t open_range(const Range& range);
 hid_t make_file(int descriptor, hid_t create, hid_t access);
 
 /// How the process ends, for src/engine/process/helper_process.cpp, which knows the numbers too.
-enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7 };
+enum class Verdict { corrupt = 1, refused = 3, unsupported = 4, no_space = 5, memory = 6, io = 7, changed = 8 };
 
 /// The message of a system error, which says nothing about the file.
 Verdict verdict_of(int error);

@@ -130,5 +130,26 @@ def case_a_pipe_is_no_target(sh):
     check(sh.path("pipe.h5").is_fifo(), "replaced")
 
 
+def case_the_helper_reads_the_file_that_was_looked_at(sh):
+    """The name is a link that leads elsewhere while the helper opens it, and back again afterwards."""
+    source = next((sh.golden / "hdf5" / "chunked_filters" / "ckpt").rglob("*.h5"))
+    for name in ("a.h5", "b.h5"):
+        shutil.copy(source, sh.path(name))
+    link = sh.path("link.h5")
+    real = os.path.join(os.path.dirname(sh.program), "ckpt-h5")
+    with_helper(sh, f'''[ "$2" = "$SWAPPED" ] && ln -sfn b.h5 "{link}"
+{real} "$@"
+status=$?
+ln -sfn a.h5 "{link}"
+exit $status''')
+    for verb in ("map", "decode"):
+        link.unlink(missing_ok=True)
+        link.symlink_to("a.h5")
+        sh.run("convert", "link.h5", "out-" + verb, code=11, env={"SWAPPED": verb},
+               err="link.h5: the file was replaced while it was being read")
+        check(not sh.path("out-" + verb).exists(), "another file than the one that was looked at was converted")
+    sh.run("convert", "link.h5", "out")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -63,6 +63,12 @@ Result<> DecodedIndex::cut_windows() {
   return {};
 }
 
+std::vector<std::string> Range::words() const {
+  std::vector<std::string> out{path};
+  for (const std::uint64_t number : {offset, bytes, device, inode}) out.push_back(std::to_string(number));
+  return out;
+}
+
 std::uint64_t DecodedIndex::bytes_of(const Window& window) const {
   const Place& place = places_[window.tensor];
   return place.bytes / place.rows * window.rows.size();
@@ -87,10 +93,11 @@ Result<> DecodedIndex::decode(std::size_t batch) const {
     request.number(window.rows.end, 8);
     request.number(of_tensor_[window.tensor].scratch_offset + place.bytes / place.rows * window.rows.begin, 8);
   }
-  auto done = run_h5(decoding_.memory_bytes,
-                     {"decode", range_.path, std::to_string(range_.offset), std::to_string(range_.bytes),
-                      scratch_->path_for_helper(), std::to_string(scratch_bytes_)},
-                     request.bytes(),
+  std::vector<std::string> words{"decode"};
+  for (std::string& word : range_.words()) words.push_back(std::move(word));
+  words.push_back(scratch_->path_for_helper());
+  words.push_back(std::to_string(scratch_bytes_));
+  auto done = run_h5(decoding_.memory_bytes, std::move(words), request.bytes(),
                      {.time = std::chrono::seconds(kLeastSeconds + bytes / kBytesPerSecond), .stop = decoding_.stop});
   if (!done) return fail(with_file(with_context(std::move(done).error(), range_.path + ": decode"), range_.path));
   decoded_[batch] = true;

@@ -17,7 +17,12 @@ struct Range {
   std::string path{};
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
+  std::uint64_t device = 0;  ///< of the file whose header was read; as the next
+  std::uint64_t inode = 0;
   std::optional<Crc> crc{};  ///< of the entry of an archive
+
+  /// For the helper, which opens the file by its name again.
+  std::vector<std::string> words() const;
 };
 
 /// The location of a dataset's bytes.

@@ -314,15 +314,18 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::string name, choose_file(io, root));
   const std::string path = name.empty() ? root : join_path(root, name);
   CKPT_TRY(const FileInfo info, io.stat(path));
-  CKPT_TRY(const Archive archive, find_range(io, path, info, options.metadata_limit));
-  const Range& range = archive.range;
+  CKPT_TRY(Archive archive, find_range(io, path, info, options.metadata_limit));
+  Range& range = archive.range;
+  range.device = info.device;
+  range.inode = info.inode;
   const HelperLimits limits{
       .time = kPatience,
       .output_bytes = options.metadata_limit / static_cast<std::uint64_t>(MetadataCost::hdf5_answer),
       .stop = options.stop};
   const std::uint64_t memory = std::max(kHelperMemory, options.metadata_limit);
-  auto answered =
-      run_h5(memory, {"map", range.path, std::to_string(range.offset), std::to_string(range.bytes)}, "", limits);
+  std::vector<std::string> words{"map"};
+  for (std::string& word : range.words()) words.push_back(std::move(word));
+  auto answered = run_h5(memory, std::move(words), "", limits);
   if (!answered) return fail(with_file(with_context(std::move(answered).error(), path), path));
   CKPT_TRY(const FileInfo mapped, io.stat(path));  // the helper opened it by its name
   CKPT_CHECK(check_unchanged(path, info, mapped));

@@ -157,6 +157,8 @@ Errc code_of(int status) {
       return Errc::memory;
     case 7:
       return Errc::io;
+    case 8:
+      return Errc::changed;
     default:
       return Errc::corrupt;
   }
