@@ -257,6 +257,21 @@ def case_a_damaged_index_loses_only_what_it_places(sh):
         check_salvaged(sh, sh.path(f"out{number}"), {one["name"] for one in told["lost"]})
 
 
+def case_what_was_salvaged_without_its_objects_is_not_the_whole(sh):
+    """The damaged file comes back with its time, from a backup: the checkpoint has its old fingerprint."""
+    sh.run("convert", sh.checkpoint("deepspeed/zero2_bf16_dp4"), "u")
+    objects = sh.path("u/blobs/objects.json")
+    right, times = objects.read_bytes(), objects.stat()
+    objects.write_bytes(right.replace(b"lr_scheduler", b"lr_schedulex"))
+    os.utime(objects, ns=(times.st_atime_ns, times.st_mtime_ns))
+    check(not repair(sh, "u", "--out", "out")["salvage"]["lost"], "the case is about objects alone")
+    sh.run("repair", "u", "--out", "out")  # done already
+    objects.write_bytes(right)
+    os.utime(objects, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for words in (("repair", "u", "--out", "out"), ("convert", "u", "out")):
+        sh.run(*words, code=2, err="already exists")
+
+
 def case_without_any_manifest_the_way_to_the_shards_is_told(sh):
     shutil.copytree(sh.checkpoint("ckpt/0.9-small"), sh.path("bad"))
     for manifest in ("manifest.json", "index/manifest.json"):

@@ -113,6 +113,10 @@ std::string Conversion::make_id() const {
   add(request_.add_prefix);
   if (const std::string options = options_text(request_.options); !options.empty()) add(options);
   if (!request_.extras) add("no-extras");
+  if (request_.salvage) {  // damaged objects are left out: once they are restored this is another conversion
+    add("salvage");
+    for (const NamedObject& object : map().objects) add(object.name);
+  }
   if (request_.by_reference) {
     add("virtual");
     add(real_path(source_->root).value_or(source_->root));  // a copy of the source with its times is another one
