@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -20,6 +21,7 @@
 #include "api/verbs.hpp"
 #include "changed_source.hpp"
 #include "convert/open_source.hpp"
+#include "engine/io/forwarding_io.hpp"
 #include "engine/run/checks.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
@@ -274,6 +276,44 @@ TEST(SourceFiles, WhatWasSeenHasToStay) {
 }
 
 /// On a real file system, which counts links and has a time of change of the inode.
+/// A file system whose change times move whenever they are looked at.
+class RestlessIo final : public ForwardingIo {
+ public:
+  using ForwardingIo::ForwardingIo;
+  Result<std::unique_ptr<Io>> fresh() const override {
+    CKPT_TRY(auto own, inner().fresh());
+    return std::unique_ptr<Io>(std::make_unique<RestlessIo>(std::move(own)));
+  }
+  Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(path).map(moved); }
+  Result<FileInfo> info(FileHandle file) override { return ForwardingIo::info(file).map(moved); }
+
+ private:
+  static FileInfo moved(FileInfo info) {
+    static std::atomic<std::int64_t> now{1};
+    info.ctime_ns = ++now;
+    return info;
+  }
+};
+
+class RestlessSource : public testing::TestWithParam<Verb> {};
+
+TEST_P(RestlessSource, EndsWithOneErrorThatSaysWhatMoved) {
+  MemoryDisk disk;
+  disk.put("/d/other", "other");
+  kOld.put(disk, "/source");
+  kOld.put(disk, "/copy");
+  RestlessIo io(disk.io());
+  const auto seen = GetParam().run(io, disk);
+  ASSERT_FALSE(seen);
+  EXPECT_EQ(seen.error().code, Errc::changed) << seen.error().message;
+  EXPECT_NE(seen.error().message.find("its change time has moved"), std::string::npos) << seen.error().message;
+  EXPECT_NE(seen.error().hint.find("copy the file to another one"), std::string::npos) << seen.error().hint;
+  for (const std::string& path : disk.tree()) EXPECT_FALSE(path.starts_with("/d/m")) << path;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllVerbs, RestlessSource, testing::ValuesIn(kVerbs),
+                         [](const auto& each) { return each.param.name; });
+
 class TouchedSource : public testing::Test {
  protected:
   void SetUp() override {

@@ -16,6 +16,14 @@ tl::unexpected<Error> changed(const std::string& path, std::string_view how) {
                .hint = "try again when nothing writes to it"});
 }
 
+/// Its bytes may be others, and its time set back; or they are the same, on a file system whose change times never rest.
+tl::unexpected<Error> touched(const std::string& path) {
+  auto error = changed(path, "changed");
+  error.value().message += ": its change time has moved, its size and modification time have not";
+  error.value().hint += "; if nothing does, this file system keeps no change times: copy the file to another one";
+  return error;
+}
+
 /// Of a file by its name.
 Result<> look_by_name(Io& io, const std::string& path, const FileInfo& was) {
   const auto now = io.stat(path);
@@ -86,8 +94,8 @@ class SourceIo final : public ForwardingIo {
 
 Result<> check_unchanged(const std::string& path, const FileInfo& was, const FileInfo& now) {
   if (!was.is_same_file(now)) return changed(path, "replaced");
-  if (was.bytes != now.bytes || was.mtime_ns != now.mtime_ns || is_touched(was, now)) return changed(path, "changed");
-  return {};
+  if (was.bytes != now.bytes || was.mtime_ns != now.mtime_ns) return changed(path, "changed");
+  return is_touched(was, now) ? touched(path) : Result<>();
 }
 
 Result<> check_unchanged(const std::string& path, const MapFile& was, const FileInfo& now) {
