@@ -200,5 +200,20 @@ def case_a_policy_of_too_many_rules_is_refused(sh):
     sh.run("prune", "--store", "store", code=2, err="more than 64 rules")
 
 
+def case_a_dimension_that_a_format_holds_signed_is_never_written_wrong(sh):
+    """Only a tensor without elements can have one of 2^63 or more. What is written must be readable."""
+    for number, shape in enumerate(([2**63, 0], [0, 2**64 - 1], [0, 2**62, 2])):
+        header = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]},
+                             "x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        source = f"{number}.safetensors"
+        sh.path(source).write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        for form in ("torch", "dcp"):
+            sh.run("convert", source, f"{form}-{number}", "--to", form, code=12, err="w: torch holds no dimension or stride of 2.63")
+        for form in ("safetensors", "ckpt"):
+            sh.run("convert", source, f"{form}-{number}", "--to", form)
+            sh.run("verify", f"{form}-{number}", "--against", source, out="2 identical")
+        sh.run("load", source, f"npy-{number}", "--to", "npy", code=12, err="NumPy holds no dimension or stride of 2.63")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -38,6 +38,18 @@ TEST(TorchWriter, AnObjectWithoutAPlaceIsReportedAsLeftOut) {
   EXPECT_NE(skeleton.dropped[0].text.find("1 Python object"), std::string::npos) << skeleton.dropped[0].text;
 }
 
+TEST(TorchWriter, DimensionsAndStridesThatTorchHoldsSignedFitThere) {
+  constexpr std::uint64_t kHuge = std::uint64_t{1} << 62;
+  for (const char* target : {"out.pt", "folder"}) {
+    for (const Shape& shape : {Shape{2 * kHuge, 0}, Shape{0, UINT64_MAX}, Shape{0, kHuge, 2}}) {
+      RawSource source({{.name = "q", .shape = shape}});
+      EXPECT_EQ(refusal(source, target), "q: torch holds no dimension or stride of 2^63 or more");
+    }
+    RawSource largest({{.name = "q", .shape = {0, 2 * kHuge - 1}}});
+    EXPECT_EQ(refusal(largest, target), "");
+  }
+}
+
 TEST(TorchWriter, PairsOfFourBitsHaveAnEvenLastDimension) {
   for (const char* target : {"out.pt", "folder"}) {
     RawSource odd({{.name = "q", .dtype = Dtype::f4, .shape = {2, 3}}});

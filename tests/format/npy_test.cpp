@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace ckpt::npy {
@@ -24,13 +25,25 @@ TEST(NpyHeader, ShapesAreTuples) {
   };
   EXPECT_EQ(shape({}), "()");
   EXPECT_EQ(shape({5}), "(5,)");
-  EXPECT_EQ(shape({0, 18446744073709551615U}), "(0, 18446744073709551615)");
+  EXPECT_EQ(shape({0, 1152921504606846975U}), "(0, 1152921504606846975)");
+}
+
+TEST(NpyHeader, DimensionsFitWhereNumPyHoldsThemSigned) {
+  const auto none = build_header(Dtype::u8, {0, std::uint64_t{1} << 63}, 64);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Errc::unsupported);
+  EXPECT_TRUE(build_header(Dtype::u8, {0, (std::uint64_t{1} << 63) - 1}, 64));
+  EXPECT_FALSE(build_header(Dtype::f32, {0, std::uint64_t{1} << 61}, 64));
+  EXPECT_FALSE(build_header(Dtype::u8, {0, std::uint64_t{1} << 62, 2}, 64));
 }
 
 TEST(NpyHeader, EndsWhereItIsAskedTo) {
   for (const std::size_t alignment : {64U, 4096U}) {
     for (std::size_t dims = 0; dims <= 32; ++dims) {
-      const std::string header = build_header(Dtype::u8, Shape(dims, 1'000'000'007), alignment).value();
+      Shape shape(dims, 10);
+      shape.resize(std::min<std::size_t>(dims, 18));
+      shape.resize(dims, 1);
+      const std::string header = build_header(Dtype::u8, shape, alignment).value();
       EXPECT_EQ(header.size() % alignment, 0U);
       EXPECT_EQ(header.back(), '\n');
       const auto byte = [&](std::size_t at) {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+
 #include "format/checked.hpp"
 #include "format/model/model.hpp"
 
@@ -67,12 +69,27 @@ Result<Shape> array_shape(Dtype dtype, const Shape& shape) {
   return out;
 }
 
+namespace {
+
+/// Whether all dimensions but the zeros have fewer than 2^63 bytes together.
+/// source  numpy/_core/src/multiarray/ctors.c, PyArray_NewFromDescr_int: "array is too big", also for one without elements
+bool fits_numpy(Dtype dtype, const Shape& dims) {
+  std::uint64_t bytes = is_packed(dtype) ? 1 : dtype_bits(dtype) / 8;
+  for (const std::uint64_t dim : dims) {
+    if (dim != 0 && __builtin_mul_overflow(bytes, dim, &bytes)) return false;
+  }
+  return bytes <= INT64_MAX;
+}
+
+}  // namespace
+
 Result<std::string> build_header(Dtype dtype, const Shape& shape, std::size_t alignment) {
   if (shape.size() > kMostDims) {
     return fail(Errc::unsupported,
                 fmt::format("NumPy takes no more than {} dimensions, not {}", kMostDims, shape.size()));
   }
   CKPT_TRY(const Shape dims, array_shape(dtype, shape));
+  if (!fits_numpy(dtype, dims)) return fail(Errc::unsupported, "NumPy holds no dimension or stride of 2^63 or more");
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': (", type_of(dtype).descr);
   for (std::size_t i = 0; i < dims.size(); ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", dims[i]);
   text += dims.size() == 1 ? ",), }" : "), }";

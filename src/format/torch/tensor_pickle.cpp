@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -98,6 +99,19 @@ std::string_view torch_dtype(Dtype dtype, std::string_view true_dtype) {
   return {};
 }
 
+namespace {
+
+/// Whether the dimensions and row-major strides of a shape fit in 63 bits. Those of a tensor without elements may be any.
+bool has_signed_strides(const Shape& shape) {
+  std::uint64_t nonzero = 1;
+  for (const std::uint64_t size : shape) {
+    if (size != 0 && __builtin_mul_overflow(nonzero, size, &nonzero)) return false;
+  }
+  return nonzero <= INT64_MAX;
+}
+
+}  // namespace
+
 Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_view true_dtype, Shape shape) {
   TorchForm out{.dtype = torch_dtype(dtype, true_dtype), .shape = std::move(shape), .is_complex = !true_dtype.empty()};
   const auto refused = [&](std::string why) {
@@ -106,6 +120,7 @@ Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_v
                  .tensor = name,
                  .hint = "--only takes other tensors alone; --to safetensors or --to ckpt holds it"});
   };
+  if (!has_signed_strides(out.shape)) return refused("torch holds no dimension or stride of 2^63 or more");
   if (out.dtype.empty()) return refused("torch has no element type for " + std::string(dtype_name(dtype)));
   if (out.is_complex) {
     out.shape.pop_back();
