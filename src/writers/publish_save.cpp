@@ -32,6 +32,8 @@ Result<std::string> publish_locked(Io& io, Publication& publication, SaveToPubli
   files.push_back({.path = std::string(universal::kManifestPath)});
   for (unsigned n = 0;; ++n) {
     const CheckpointName name{.step = save.step, .generation = least + n};
+    if (name.generation > CheckpointName::kGreatest)
+      return fail(Errc::usage, save.run_directory + ": no generation is left");
     if (save.manifest.run) save.manifest.run->generation = name.generation;
     CKPT_TRY(files[copy].bytes, build_manifest(save.manifest));
     files[copy + 1].bytes = files[copy].bytes;

@@ -80,6 +80,10 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
                     .message = fmt::format("the ranks disagree on the step: {} here, {} elsewhere", step,
                                            words[0] == step ? ~words[1] : words[0])});
   }
+  if (step > CheckpointName::kGreatest) {
+    return give_up(
+        {.code = Errc::usage, .message = fmt::format("step {}: greater than {}", step, CheckpointName::kGreatest)});
+  }
   // The committer may still be at work on the save before, and the disk may stall.
   std::function<Result<>()> work;
   if (prepare || comm_.is_root()) {

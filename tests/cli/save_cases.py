@@ -22,6 +22,17 @@ def tree(place):
     return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()}
 
 
+def case_a_generation_that_the_catalog_cannot_hold_is_never_given(sh):
+    """A save that is reported must be listed."""
+    run = sh.path("st/r")
+    (run / f"step-000000001.g{2**64 - 1}").mkdir(parents=True)  # no name that a save makes
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "5", out="r@step-000000005.g1$")
+    (run / f"step-000000001.g{2**63 - 1}").mkdir()
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "6", code=2,
+           err=["no generation is left", "move what has this name out of the run"])
+    check(not list(run.glob("step-000000006*")), "saved where nobody finds it")
+
+
 def case_a_save_makes_the_store_and_is_listed_with_all_that_was_said(sh):
     sh.run("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "prod/demo", "--step", "1000", "--metric", "loss=1.75", "--metric",
            "odd=nan", "--metric", "loss=1.5", "--tag", "a", "--tag", "b", "--pin-reason", "cited", "--note", "of the paper",

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/store/run_directory.hpp"
 #include "support/memory_io.hpp"
 #include "support/temp_dir.hpp"
 #include "support/thread_comm.hpp"
@@ -38,6 +39,18 @@ TEST(Saver, OneRankSavesAndFindsItByName) {
   const auto done = (*saver)->wait(*save, 120s);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_EQ((*save)->outcome()->name, "step-000000007.g1");
+}
+
+TEST(Saver, AStepThatNoNameCanHoldIsRefused) {
+  const TempDir directory;
+  const auto io = open_io(IoKind::threads);
+  const auto comm = Comm::solo();
+  auto saver = Saver::open(**io, *comm, {.run_directory = directory.path() + "/run", .generator = "test"});
+  ASSERT_TRUE(saver) << saver.error().message;
+  const auto begun = (*saver)->begin({.step = CheckpointName::kGreatest + 1});
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().code, Errc::usage);
+  EXPECT_TRUE((*saver)->begin({.step = CheckpointName::kGreatest}));
 }
 
 TEST(Saver, RanksSaveTogether) {

@@ -16,7 +16,6 @@
 namespace ckpt::catalog {
 namespace {
 
-constexpr std::uint64_t kGreatest = INT64_MAX;
 constexpr std::uint64_t kMostTrackerBytes = 4096;
 
 bool holds_ours(const std::vector<DirEntry>& entries) {
@@ -89,8 +88,7 @@ void add_child(Io& io, std::string_view store, const std::string& run, const std
   }
   if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
   if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
-  if (const auto ours = CheckpointName::parse(entry.name)) {
-    if (ours->step > kGreatest || ours->generation > kGreatest) return;  // a save count that no run reaches
+  if (CheckpointName::parse(entry.name)) {
     out.places.push_back({.run = run, .name = entry.name, .link = entry.is_link});
     return;
   }
@@ -108,7 +106,8 @@ void add_child(Io& io, std::string_view store, const std::string& run, const std
   const Recognised seen = tools.recognise && !is_run ? tools.recognise(io, below) : Recognised{};
   if (seen.unfinished) return;
   if (!seen.format.empty() && listed && !holds_others(io, below, *listed, tools)) {
-    if (!step || *step > kGreatest) return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
+    if (!step || *step > CheckpointName::kGreatest)
+      return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
     out.places.push_back({.run = run, .name = entry.name, .foreign = true, .format = seen.format, .step = step});
     out.is_restless = true;
     return;

@@ -70,7 +70,7 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   if (dot == std::string_view::npos) return std::nullopt;
   const auto step = parse_number<std::uint64_t>(text.substr(kStep.size(), dot - kStep.size()));
   const auto generation = parse_number<std::uint64_t>(text.substr(dot + kGeneration.size()));
-  if (!step || !generation) return std::nullopt;
+  if (!step || !generation || *step > kGreatest || *generation > kGreatest) return std::nullopt;
   const CheckpointName name{.step = *step, .generation = *generation};
   if (name.text() != text) return std::nullopt;
   return name;
@@ -142,8 +142,12 @@ Result<std::uint64_t> next_generation(Io& io, const std::string& run_directory) 
     below = join_path(base_name(store), below);
     store = parent_path(store);
   }
-  if (greatest == UINT64_MAX) return fail(Errc::corrupt, run_directory + ": no generation is left");
-  return greatest + 1;
+  if (greatest < CheckpointName::kGreatest) return greatest + 1;
+  const std::string last = fmt::format("{}{}", kGeneration, greatest);
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: no generation is left after one that ends in {}", run_directory, last),
+               .file = run_directory,
+               .hint = "no run has so many saves: move what has this name out of the run and the trash"});
 }
 
 Result<std::unique_ptr<HeldLock>> lock_run(Io& io, const std::string& run_directory, Deadline deadline) {

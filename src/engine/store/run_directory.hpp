@@ -17,6 +17,7 @@ namespace ckpt {
 
 /// The name of a committed checkpoint in the directory of its run: "step-000001000.g7".
 struct CheckpointName {
+  static constexpr std::uint64_t kGreatest = INT64_MAX;  ///< of both numbers: the catalog holds them signed
   std::uint64_t step = 0;
   std::uint64_t generation = 0;  ///< counts the commits of a run, from 1; orders them
   std::string text() const;
