@@ -1,5 +1,5 @@
 """A store on a file system that is full, or mounted read-only: the catalog costs a warning, every answer is the same, a save
-fails whole, and afterwards everything works again. The file systems are a small tmpfs in a namespace of its own.
+fails whole, and afterwards everything works again. Deletion stops at mount points. The file systems are a small tmpfs in a namespace of its own.
 
     python3 store_mounts.py --ckpt CKPT --golden GOLDEN
 """
@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 
 from breaking import SKIPPED, check
 
@@ -45,7 +46,11 @@ class Job:
         return {p.relative_to(self.store).as_posix(): p.read_bytes() for p in self.store.rglob("*") if p.is_file() and ".ckpt" not in p.parts}
 
     def remount(self, *words):
-        done = subprocess.run(["mount", "-o", *words, "none", self.store], text=True, capture_output=True)
+        for _ in range(100):
+            done = subprocess.run(["mount", "-o", *words, "none", self.store], text=True, capture_output=True)
+            if "busy" not in done.stderr:
+                break
+            time.sleep(0.1)  # the kernel closes the files of a ring after its process has ended
         check(done.returncode == 0, "mount", done)
 
 
@@ -112,6 +117,30 @@ def check_read_only(job):
         check(again == rows and indexed, f"the catalog afterwards: {indexed}, {again}, not {rows}")
 
 
+def check_mounted_inside(job):
+    """What is mounted in a checkpoint outlives its deletion, even where it holds files of the same names."""
+    job.save(20)
+    job.save(21)
+    prune = ("prune", "--keep-last", "1", "--purge-early-below", "0", "--grace", "1s", "--apply", "-y")
+    job.run(*prune)
+    inside = next((job.store / ".ckpt" / "trash" / "r").glob("step-000000020*/shards/weights"))
+    other = next((job.store / "r").glob("step-000000021*/shards/weights"))
+    files = sorted(p.name for p in other.iterdir())
+    check(files == sorted(p.name for p in inside.iterdir()), f"other names: {files}")
+    done = subprocess.run(["mount", "--bind", other, inside], text=True, capture_output=True)
+    check(done.returncode == 0, "mount --bind", done)
+    time.sleep(1.1)  # its grace period
+    try:
+        run = job.run(*prune, code=3)
+        check("it is a mount point" in run.stderr, "the mount is not named", run)
+        check(sorted(p.name for p in other.iterdir()) == files, "what was mounted is gone")
+    finally:
+        subprocess.run(["umount", inside], check=True)
+    job.run(*prune)
+    check(sorted(p.name for p in other.iterdir()) == files and not inside.exists(), "afterwards")
+    job.run("verify", other.parents[1])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ckpt", required=True)
@@ -140,6 +169,7 @@ def main():
             check_read_only(job)
             job.run("unpin", "r@1")
             check_pruned_when_full(job)
+            check_mounted_inside(job)
         finally:
             subprocess.run(["umount", job.store], check=True)
     print("a full and a read-only store, and one that is pruned when full")

@@ -30,6 +30,7 @@ struct FileInfo {
   std::uint64_t links = 0;           ///< its names; 0 of this and the next two: not known
   std::uint32_t owner = 0;
   std::uint32_t group = 0;
+  bool is_mount_point = false;  ///< a directory with another file system, or another folder, mounted on it
 
   bool is_same_file(const FileInfo& other) const { return device == other.device && inode == other.inode; }
 };

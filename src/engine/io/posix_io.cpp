@@ -70,6 +70,18 @@ class Flock final : public HeldLock {
   UniqueFd fd_;
 };
 
+/// Of a directory, by its path or by its descriptor and "". Linux 5.8 and later tell; older ones: false.
+bool is_mount_point(int fd, const char* path) {
+#ifdef STATX_ATTR_MOUNT_ROOT
+  struct statx status {};
+  const int flags = *path == '\0' ? AT_EMPTY_PATH : 0;
+  return ::statx(fd, path, flags, STATX_TYPE, &status) == 0 && (status.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+#else
+  static_cast<void>(fd), static_cast<void>(path);
+  return false;
+#endif
+}
+
 /// True where direct transfers at multiples of kAlignment are known to be refused.
 bool needs_other_alignment(int fd) {
 #ifdef STATX_DIOALIGN
@@ -113,11 +125,15 @@ Result<> rename_without_flags(const ChangePlace& source, const ChangePlace& targ
 Result<FileInfo> PosixIo::stat(const std::string& path) {
   struct stat status {};
   int reason = 0;
+  bool mounted = false;
   if (held_.holds_reads(path)) {
     CKPT_TRY(const auto opened, held_.open_to_read(path, O_PATH, "stat"));
     reason = opened.fd && ::fstat(opened.fd.get(), &status) != 0 ? errno : opened.reason;
+    mounted = reason == 0 && S_ISDIR(status.st_mode) && is_mount_point(opened.fd.get(), "");
   } else if (::stat(path.c_str(), &status) != 0) {
     reason = errno;
+  } else {
+    mounted = S_ISDIR(status.st_mode) && is_mount_point(AT_FDCWD, path.c_str());
   }
   if (reason != 0) {
     // Below a file there is nothing: the same error for callers that look for a name.
@@ -125,7 +141,9 @@ Result<FileInfo> PosixIo::stat(const std::string& path) {
     if (reason == ENOTDIR) error.code = Errc::not_found;
     return fail(std::move(error));
   }
-  return to_info(status);
+  FileInfo info = to_info(status);
+  info.is_mount_point = mounted;
+  return info;
 }
 
 Result<std::vector<DirEntry>> PosixIo::list(const std::string& path) {

@@ -8,6 +8,15 @@
 namespace ckpt {
 namespace {
 
+/// What is mounted there is not part of the tree.
+Result<> refuse_mount(const std::string& path, const FileInfo& info) {
+  if (!info.is_mount_point) return {};
+  return fail({.code = Errc::refused,
+               .message = path + ": not removed, because it is a mount point",
+               .file = path,
+               .hint = "unmount it first; its contents stay"});
+}
+
 /// All that is below a directory.
 Result<> empty_tree(Io& io, const std::string& path) {
   // Found, listed and removed from one descriptor: concurrent renames inside it cannot redirect it.
@@ -44,6 +53,7 @@ Result<> empty_tree(Io& io, const std::string& path) {
       continue;
     }
     if (left->kind != FileInfo::Kind::directory) return unlinked;
+    CKPT_CHECK(refuse_mount(current, *left));
     pending.back().emptied = true;
     if (held_now < kMostHeld) {
       CKPT_TRY(pending.back().held, hold_directory(io, current, {.reads = true}));
@@ -63,6 +73,7 @@ Result<> remove_tree(Io& io, const std::string& path) {
   CKPT_TRY(const auto info, look(io, path));
   if (!info) return {};
   if (info->kind != FileInfo::Kind::directory) return unlinked;
+  CKPT_CHECK(refuse_mount(path, *info));
   auto emptied = empty_tree(io, path);
   if (!emptied && emptied.error().code != Errc::not_found) return emptied;
   auto removed = io.remove_dir(path);
