@@ -87,6 +87,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Mixed{"Zero3Bf16Optimizer", "deepspeed/zero3_bf16_dp4", "_optim_states.pt"},
                     Mixed{"TensorParallelModel", "deepspeed/tp2_dp2_zero1_fp32", "_model_states.pt"},
                     Mixed{"TensorParallelOptimizer", "deepspeed/tp2_dp2_zero1_fp32", "_optim_states.pt"},
+                    Mixed{"ExpertSlices", "deepspeed/moe_ep2_tp2_dp4_zero2_bf16_slices", "_model_states.pt"},
+                    Mixed{"WholeExperts", "deepspeed/moe_ep2_tp2_dp2_zero0_fp32", "_optim_states.pt"},
+                    Mixed{"PipelineExperts", "deepspeed/moe_ep2_pp2_dp2_zero1_fp32", "_optim_states.pt"},
                     Mixed{"PipelineLayers", "deepspeed/pp2_dp2_zero1_fp32", "_model_states.pt"}),
     [](const auto& param) { return param.param.name; });
 

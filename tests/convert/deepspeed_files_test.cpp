@@ -55,8 +55,8 @@ TEST(DeepSpeedFiles, OtherLayoutsAreRefusedByName) {
       {"zero_pp_rank_0_mp_rank_01_optim_states.pt", "several tensor- or pipeline-parallel ranks"},
       {"layer_00-model_states.pt", "pipeline-parallel"},
       {"layer_00-model_01-model_states.pt", "pipeline- and tensor-parallel"},
-      {"layer_0_expert_3_mp_rank_01_model_states.pt", "mixture-of-experts checkpoint of several tensor-"},
-      {"expp_rank_0_mp_rank_01_optim_states.pt", "mixture-of-experts checkpoint of several tensor-"},
+      {"layer_0_expert_3_mp_rank_01_model_states.pt", "several tensor- or pipeline-parallel ranks"},
+      {"expp_rank_0_mp_rank_01_optim_states.pt", "several tensor- or pipeline-parallel ranks"},
       {"expert_3_mp_rank_00_model_states.pt", "expert files that name no layer"},
       {"zero/", "universal"},
   };

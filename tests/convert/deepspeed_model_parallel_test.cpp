@@ -24,6 +24,10 @@ constexpr const char* kPipeline = "deepspeed/pp2_dp2_zero1_fp32";
 constexpr const char* kBf16Pipeline = "deepspeed/pp2_dp2_zero0_bf16";
 constexpr const char* kTensor = "deepspeed/tp2_dp2_zero1_fp32";
 constexpr const char* kTensorStageThree = "deepspeed/tp2_dp2_zero3_bf16";
+constexpr const char* kExpertSlices = "deepspeed/moe_ep2_tp2_dp4_zero2_bf16_slices";
+constexpr const char* kWholeExperts = "deepspeed/moe_ep4_tp2_dp4_zero1_fp32";
+constexpr const char* kWholeExpertsStageZero = "deepspeed/moe_ep2_tp2_dp2_zero0_fp32";
+constexpr const char* kExpertPipeline = "deepspeed/moe_ep2_pp2_dp2_zero1_fp32";
 
 Result<Map> open_deepspeed(const std::string& root, const MapRules* rules = nullptr) {
   auto io = open_io(IoKind::threads, 8);
@@ -71,10 +75,12 @@ TEST_P(DeepSpeedModelParallel, EveryElementEqualsTheTruthAndIsCovered) {
   EXPECT_EQ(map->tensors.size(), golden.truth.size() + steps + (params == 0 ? masters : 0));
   EXPECT_EQ(map->meta.step, (*golden.about)["step"].get<std::uint64_t>());
   EXPECT_EQ(map->meta.world_size, (*golden.about)["world_size"].get<std::uint64_t>());
-  const std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", (*golden.about)["parallel"]["dp"]},
-                                                                {"tp", (*golden.about)["parallel"]["tp"]},
-                                                                {"pp", (*golden.about)["parallel"]["pp"]},
-                                                                {"zero", (*golden.about)["zero_stage"]}};
+  std::vector<std::pair<std::string, std::uint64_t>> mesh{{"dp", (*golden.about)["parallel"]["dp"]},
+                                                          {"tp", (*golden.about)["parallel"]["tp"]},
+                                                          {"pp", (*golden.about)["parallel"]["pp"]},
+                                                          {"zero", (*golden.about)["zero_stage"]}};
+  if (std::string_view(GetParam()).find("moe_") != std::string_view::npos)
+    mesh.emplace_back("ep", (*golden.about)["parallel"]["ep"]);
   EXPECT_EQ(map->meta.mesh, mesh);
   const bool unnamed_tie = golden.about->contains("names");
   EXPECT_EQ(map->findings.size(), (*golden.about)["zero_stage"] == 3 || unnamed_tie ? 1u : 0u);
@@ -122,10 +128,14 @@ std::string case_name(const testing::TestParamInfo<const char*>& param) {
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallel,
                          testing::Values(kPipeline, kTensor, kTensorStageThree, "deepspeed/tp2_dp2_zero0_fp32",
                                          "deepspeed/tp2_dp1_zero0_bf16", "deepspeed/pp2_dp2_zero0_fp32",
-                                         "deepspeed/pp2_dp2_zero0_fp16", kBf16Pipeline),
+                                         "deepspeed/pp2_dp2_zero0_fp16", kBf16Pipeline, kExpertSlices, kWholeExperts,
+                                         kWholeExpertsStageZero, kExpertPipeline,
+                                         "deepspeed/moe_ep1_pp2_dp2_zero0_fp16"),
                          case_name);
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedModelParallelDamage,
-                         testing::Values(kPipeline, kTensor, kTensorStageThree, kBf16Pipeline), case_name);
+                         testing::Values(kPipeline, kTensor, kTensorStageThree, kBf16Pipeline, kExpertSlices,
+                                         kWholeExperts, kWholeExpertsStageZero, kExpertPipeline),
+                         case_name);
 
 TEST(DeepSpeedPipeline, WithoutZeroAMissingLayerIsRefusedAndNeverGuessed) {
   for (const char* layer : {"layer_00", "layer_01", "layer_03", "layer_04"}) {
@@ -160,6 +170,62 @@ TEST(DeepSpeedPipeline, BothStagesHoldCopiesOfATiedLayerInEqualParts) {
       {{0, 1650}, "zero_pp_rank_0_"},    {{0, 1650}, "zero_pp_rank_0_"},    {{1650, 1668}, "zero_pp_rank_1_"},
       {{1650, 1668}, "zero_pp_rank_0_"}, {{1668, 2424}, "zero_pp_rank_1_"}, {{1668, 2424}, "zero_pp_rank_1_"}};
   EXPECT_EQ(parts, expected);
+}
+
+/// A copy of a case with experts, to be damaged.
+class ExpertCopy {
+ public:
+  explicit ExpertCopy(const char* name) { fs::copy(golden_root(name), root(), fs::copy_options::recursive); }
+  std::string root() const { return directory_.path() + "/ckpt"; }
+  std::string file(const std::string& name) const { return root() + "/global_step3/" + name; }
+  void expect_error(Errc code, const std::string& name, const std::string& words) const {
+    const auto map = open_deepspeed(root());
+    ASSERT_FALSE(map.has_value());
+    EXPECT_EQ(map.error().code, code) << map.error().message;
+    EXPECT_EQ(map.error().file, file(name)) << map.error().message;
+    EXPECT_NE(map.error().message.find(words), std::string::npos) << map.error().message;
+  }
+
+ private:
+  TempDir directory_{memory_temp_dir()};
+};
+
+TEST(DeepSpeedModelParallelExperts, AnExpertThatNoRankOfThisSaveHasIsCorrupt) {
+  const std::string words = "belongs to a save with other ranks or experts";
+  // With slices of experts every rank has expert 3 of 4, and none has expert 4.
+  const ExpertCopy slices(kExpertSlices);
+  fs::copy(slices.file("layer_0_expert_3_mp_rank_01_model_states.pt"),
+           slices.file("layer_0_expert_4_mp_rank_01_model_states.pt"));
+  slices.expect_error(Errc::corrupt, "layer_0_expert_4_mp_rank_01_model_states.pt", words);
+  const ExpertCopy stage_zero(kWholeExpertsStageZero);
+  fs::copy(stage_zero.file("expp_rank_0_mp_rank_00_optim_states.pt"),
+           stage_zero.file("expp_rank_1_mp_rank_00_optim_states.pt"));
+  stage_zero.expect_error(Errc::corrupt, "expp_rank_1_mp_rank_00_optim_states.pt", words);
+  const ExpertCopy pipeline(kExpertPipeline);
+  fs::copy(pipeline.file("layer_0_expert_0_mp_rank_01_model_states.pt"),
+           pipeline.file("layer_1_expert_0_mp_rank_01_model_states.pt"));
+  pipeline.expect_error(Errc::corrupt, "layer_1_expert_0_mp_rank_01_model_states.pt", words);
+}
+
+TEST(DeepSpeedModelParallelExperts, APipelineInBf16WithoutZeroIsRefusedByName) {
+  const std::string name = "mp_rank_00_model_states.pt";
+  const ExpertCopy copy(kExpertPipeline);
+  TorchPatch(copy.file(name)).replace({}, "param_shapes", "param_xxxxxx").write();
+  copy.expect_error(Errc::unsupported, name, "in bf16 without ZeRO (BF16_Optimizer)");
+}
+
+TEST(DeepSpeedModelParallelExperts, PartitionCountsThatContradictTheExpertsAreCorrupt) {
+  const std::string name = "bf16_zero_pp_rank_2_mp_rank_01_optim_states.pt";
+  const ExpertCopy copy(kExpertSlices);
+  TorchPatch(copy.file(name)).replace({"partition_count"}, "K\x02", "K\x04").write();
+  copy.expect_error(Errc::corrupt, name, "another stage or number of ranks");
+}
+
+TEST(DeepSpeedModelParallelExperts, AnExpertsFileCopiedOverAnotherRanksIsCorrupt) {
+  const ExpertCopy copy(kWholeExperts);
+  fs::copy(copy.file("layer_0_expert_0_mp_rank_00_model_states.pt"),
+           copy.file("layer_0_expert_1_mp_rank_01_model_states.pt"), fs::copy_options::overwrite_existing);
+  copy.expect_error(Errc::corrupt, "layer_0_expert_1_mp_rank_01_model_states.pt", "not of expert 1");
 }
 
 /// A copy of the tensor-parallel case whose model files say something else.

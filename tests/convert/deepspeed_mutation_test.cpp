@@ -73,7 +73,8 @@ TEST_P(DeepSpeedMutation, AnyChangedByteOfAPickleGivesAnErrorOrASoundMap) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedMutation,
                          testing::Values("zero0_bf16_dp1_groups_frozen", "zero1_bf16_dp3_aligned",
-                                         "zero3_fp32_dp3_tied_tiny"),
+                                         "zero3_fp32_dp3_tied_tiny", "moe_ep2_pp2_dp2_zero1_fp32",
+                                         "moe_ep2_tp2_dp2_zero0_fp32"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

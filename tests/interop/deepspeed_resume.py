@@ -114,6 +114,7 @@ class DeepSpeedRun:
         import deepspeed
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
         optimizer = self.engine.optimizer
+        whole = self.stage == 0 and not hasattr(optimizer, "bf16_groups")  # no BF16_Optimizer
         if hasattr(optimizer, "_hp_optimizer_states_linked"):
             optimizer._hp_optimizer_states_linked = False
             optimizer._lazy_init_hp_params_optimizer_state()
@@ -121,13 +122,13 @@ class DeepSpeedRun:
         for name, parameter in self.engine.module.named_parameters():
             with (deepspeed.zero.GatheredParameters([parameter]) if self.stage == 3 else contextlib.nullcontext()):
                 out["param/" + name] = parameter.detach().clone()
-            if not parameter.requires_grad or self.stage == 0:
+            if not parameter.requires_grad or whole:
                 continue
             shape = out["param/" + name].shape
             out["master/" + name] = safe_get_full_fp32_param(parameter).detach().clone().reshape(shape)
             for slot in ("exp_avg", "exp_avg_sq"):
                 out[f"{slot}/{name}"] = safe_get_full_optimizer_state(parameter, slot).detach().clone().reshape(shape)
-        if self.stage == 0:
+        if whole:
             for name, master, state in self.masters_and_state():
                 out["master/" + name] = master.detach().clone()
                 out.update({f"{slot}/{name}": state[slot].detach().clone() for slot in ("exp_avg", "exp_avg_sq")})

@@ -65,6 +65,21 @@ def test_a_pipeline_of_tensor_parallel_ranks_equals_what_deepspeed_held(ckpt, ou
     same(case, ckpt, case / "ckpt", out)
 
 
+@pytest.mark.slow
+def test_experts_of_a_pipeline_of_tensor_parallel_ranks_equal_what_deepspeed_held(ckpt, out, tmp_path):
+    pytest.importorskip("deepspeed")
+    runs = {"slices": {"slices": True, "stage": 1, "dtype": "bf16"}, "whole": {"stage": 1, "dtype": "fp32"}, "zero0": {"stage": 0, "dtype": "fp32"}}
+    cases = [{"name": name, "kind": "both+experts", "ep": 2, "bare": True, "warm": 2, "save": str(tmp_path / name / "ckpt"),
+              "truth": str(tmp_path / name / "truth.safetensors"), **run} for name, run in runs.items()]
+    for name in runs:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "about.json").write_text(json.dumps({"framework": "deepspeed"}))
+        (out / name).mkdir()
+    launch(8, "deepspeed_model_parallel.py", tmp_path, cases)
+    for name in runs:
+        same(tmp_path / name, ckpt, tmp_path / name / "ckpt", out / name)
+
+
 def test_stage_three_equals_what_deepspeed_held_also_by_way_of_its_universal_folder(ckpt, out, tmp_path):
     case = save(tmp_path, 2, stage=3, dtype="bf16", zero={"sub_group_size": 40})
     same(case, ckpt, case / "ckpt", out)

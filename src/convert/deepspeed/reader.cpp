@@ -103,7 +103,7 @@ class Reader {
       CKPT_TRY(expected.expert_optim_count, count_expert_ranks());
     }
     CKPT_CHECK(require(expected));
-    CKPT_CHECK(add_experts(set_, tag_, files_, model_));
+    CKPT_CHECK(add_experts(set_, tag_, files_.experts, {}, model_));
     if (!head) return {};
     const std::string doubt = check_part_counts(model_, head->part_counts, rank_count_);
     if (!doubt.empty()) return fail(lead_optim_->error(Errc::corrupt, doubt));
@@ -197,13 +197,7 @@ class Reader {
       CKPT_TRY(OptimStates states, read_optim(rank));
       ranks.push_back(std::move(states));
     }
-    if (reordered_ranks_ > 0) {
-      builder_.find(Severity::note,
-                    std::to_string(reordered_ranks_) +
-                        (reordered_ranks_ == 1 ? " rank holds its" : " ranks hold their") +
-                        " groups of experts in another order than rank 0: DeepSpeed itself loads them only where its "
-                        "processes order them so again");
-    }
+    if (reordered_ranks_ > 0) builder_.find(Severity::note, reordered_text(reordered_ranks_));
     if (model_.facts.round_robin) {
       builder_.find(Severity::note,
                     "round_robin_gradients: parameters lie in the order of param_shapes, not of the module");

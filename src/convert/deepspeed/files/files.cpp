@@ -41,8 +41,6 @@ struct Refusal {
   std::string_view kind;
 };
 constexpr Refusal kRefusals[] = {
-    {kExpert, "a DeepSpeed mixture-of-experts checkpoint of several tensor- or pipeline-parallel ranks"},
-    {kExpertOptim, "a DeepSpeed mixture-of-experts checkpoint of several tensor- or pipeline-parallel ranks"},
     {"expert_#_mp_rank_#_model_states.pt",
      "a DeepSpeed mixture-of-experts checkpoint of before 2021-12 (expert files that name no layer)"},
     {kLayer, "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
@@ -102,22 +100,46 @@ std::string optim_file_name(std::uint64_t rank, std::string_view prefix, std::st
   return std::string(prefix) + "zero_pp_rank_" + std::to_string(rank) + "_mp_rank_00" + std::string(suffix);
 }
 
-/// True if the entry is the file of an expert, or of an expert-parallel rank, of the only model-parallel rank.
-bool take_expert_file(const DirEntry& entry, TagFiles& files) {
+/// The model-parallel rank of a file of an expert or of an expert-parallel rank.
+std::optional<std::uint64_t> expert_model_rank(const DirEntry& entry) {
+  if (entry.kind != FileInfo::Kind::file) return std::nullopt;
+  if (const auto expert = match(entry.name, kExpert)) return (*expert)[2];
+  if (const auto optim = match(entry.name, kExpertOptim)) return (*optim)[1];
+  return std::nullopt;
+}
+
+/// The files of a model-parallel rank that are about experts.
+struct ExpertLists {
+  ExpertFiles* experts;
+  std::vector<RankFile>* optims;
+};
+
+/// Takes the entry if it is the file of an expert, or of an expert-parallel rank.
+/// lists    those of a model-parallel rank
+/// returns  whether it is one; names that DeepSpeed spells in another way are passed over
+template <class Lists>
+bool take_expert_file(const DirEntry& entry, const Lists& lists) {
   if (entry.kind != FileInfo::Kind::file) return false;
   if (const auto expert = match(entry.name, kExpert)) {
-    if (entry.name != expert_file_name((*expert)[0], (*expert)[1])) return false;
-    files.experts.push_back({(*expert)[0], (*expert)[1], entry.name});
+    const std::uint64_t layer = (*expert)[0];
+    const std::uint64_t number = (*expert)[1];
+    if (entry.name == expert_file_name(layer, number, (*expert)[2]))
+      lists((*expert)[2]).experts->push_back({layer, number, entry.name});
     return true;
   }
   const auto optim = match(entry.name, kExpertOptim);
-  if (!optim || entry.name != expert_optim_name((*optim)[0])) return false;
-  files.expert_optims.push_back({(*optim)[0], entry.name});
+  if (!optim) return false;
+  if (entry.name == expert_optim_name((*optim)[0], (*optim)[1]))
+    lists((*optim)[1]).optims->push_back({(*optim)[0], entry.name});
   return true;
 }
 
 void sort_by_rank(std::vector<RankFile>& files) {
   std::sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) { return a.rank < b.rank; });
+}
+
+void sort_by_expert(ExpertFiles& files) {
+  std::ranges::sort(files, {}, [](const ExpertFile& file) { return std::pair(file.layer, file.expert); });
 }
 
 }  // namespace
@@ -126,12 +148,13 @@ std::string TagFiles::optim_name(std::uint64_t rank) const {
   return optim_file_name(rank, optim_prefix, optim_suffix);
 }
 
-std::string expert_file_name(std::uint64_t layer, std::uint64_t expert) {
-  return "layer_" + std::to_string(layer) + "_expert_" + std::to_string(expert) + "_mp_rank_00_model_states.pt";
+std::string expert_file_name(std::uint64_t layer, std::uint64_t expert, std::uint64_t model_rank) {
+  return "layer_" + std::to_string(layer) + "_expert_" + std::to_string(expert) + "_mp_rank_" + two_digits(model_rank) +
+         "_model_states.pt";
 }
 
-std::string expert_optim_name(std::uint64_t expert_rank) {
-  return "expp_rank_" + std::to_string(expert_rank) + "_mp_rank_00_optim_states.pt";
+std::string expert_optim_name(std::uint64_t expert_rank, std::uint64_t model_rank) {
+  return "expp_rank_" + std::to_string(expert_rank) + "_mp_rank_" + two_digits(model_rank) + "_optim_states.pt";
 }
 
 std::string rank_model_name(std::uint64_t rank) {
@@ -142,6 +165,7 @@ bool is_model_parallel(const std::vector<DirEntry>& entries) {
   return std::any_of(entries.begin(), entries.end(), [](const DirEntry& entry) {
     if (entry.kind != FileInfo::Kind::file) return false;
     if (match(entry.name, kLayer) || match(entry.name, kLayerOfRank)) return true;
+    if (const auto model_rank = expert_model_rank(entry)) return *model_rank != 0;
     if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) return (*numbers)[0] != 0;
     if (const auto numbers = match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt")) return (*numbers)[1] != 0;
     const auto optim = optim_name_parts(entry.name);
@@ -165,8 +189,12 @@ std::string ModelParallelFiles::optim_name(std::uint64_t model_rank, std::uint64
 Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>& entries) {
   ModelParallelFiles files;
   std::string first_optim;
+  const auto lists = [&](std::uint64_t model_rank) {
+    return ExpertLists{&files.experts[model_rank], &files.expert_optims[model_rank]};
+  };
   for (const DirEntry& entry : entries) {
     if (entry.kind != FileInfo::Kind::file) continue;
+    if (take_expert_file(entry, lists)) continue;
     if (const auto layer = match(entry.name, kLayer)) {
       files.layers.push_back({(*layer)[0], 0, entry.name});
     } else if (const auto slice = match(entry.name, kLayerOfRank)) {
@@ -194,6 +222,8 @@ Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>
   }
   for (auto& [model_rank, optims] : files.optims) sort_by_rank(optims);
   for (auto& [model_rank, models] : files.rank_models) sort_by_rank(models);
+  for (auto& [model_rank, experts] : files.experts) sort_by_expert(experts);
+  for (auto& [model_rank, optims] : files.expert_optims) sort_by_rank(optims);
   std::sort(files.layers.begin(), files.layers.end(), [](const LayerFile& a, const LayerFile& b) {
     return a.layer != b.layer ? a.layer < b.layer : a.tensor_rank < b.tensor_rank;
   });
@@ -226,14 +256,16 @@ bool looks_like_tag(const std::vector<DirEntry>& entries) {
     if (entry.kind != FileInfo::Kind::file) return false;
     return match(entry.name, "mp_rank_#_model_states.pt") ||
            match(entry.name, "zero_pp_rank_#_mp_rank_#_model_states.pt") || optim_name_parts(entry.name) ||
-           refusal(entry);
+           expert_model_rank(entry) || refusal(entry);
   });
 }
 
 Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
   TagFiles files;
+  const auto lists = [&](std::uint64_t) { return ExpertLists{&files.experts, &files.expert_optims}; };
   for (const DirEntry& entry : entries) {
-    if (take_expert_file(entry, files)) continue;
+    if (expert_model_rank(entry).value_or(0) != 0) return model_parallel(entry.name);
+    if (take_expert_file(entry, lists)) continue;
     if (const auto kind = refusal(entry)) return unsupported(entry.name, *kind);
     if (entry.kind != FileInfo::Kind::file) continue;
     if (const auto numbers = match(entry.name, "mp_rank_#_model_states.pt")) {
@@ -261,9 +293,7 @@ Result<TagFiles> sort_files(const std::vector<DirEntry>& entries) {
   sort_by_rank(files.rank_models);
   sort_by_rank(files.optims);
   sort_by_rank(files.expert_optims);
-  std::sort(files.experts.begin(), files.experts.end(), [](const ExpertFile& a, const ExpertFile& b) {
-    return a.layer != b.layer ? a.layer < b.layer : a.expert < b.expert;
-  });
+  sort_by_expert(files.experts);
   return files;
 }
 

@@ -24,6 +24,9 @@ struct ExpertFile {
   std::string name;
 };
 
+/// Sorted by layer, then by expert.
+using ExpertFiles = std::vector<ExpertFile>;
+
 /// The files of one tag directory, by kind. No directory entry shows which must exist: that follows from numbers inside
 /// the files (`missing_files`).
 /// source   deepspeed/runtime/engine.py: _get_ckpt_name, _get_zero_ckpt_name; older spellings by experience
@@ -31,7 +34,7 @@ struct TagFiles {
   bool has_model = false;                 ///< mp_rank_00_model_states.pt: stages 0 to 2
   std::vector<RankFile> rank_models{};    ///< zero_pp_rank_D_mp_rank_00_model_states.pt: stage 3; by rank
   std::vector<RankFile> optims{};         ///< ...zero_pp_rank_D_mp_rank_00_optim_states.pt; by rank
-  std::vector<ExpertFile> experts{};      ///< layer_L_expert_E_mp_rank_00_model_states.pt; by layer, then by expert
+  ExpertFiles experts{};                  ///< layer_L_expert_E_mp_rank_00_model_states.pt
   std::vector<RankFile> expert_optims{};  ///< expp_rank_E_mp_rank_00_optim_states.pt: stage 0; by expert-parallel rank
   std::string optim_prefix{};             ///< "", "bf16_" or "fp16_", as the optimizer files spell it
   std::string optim_suffix = "_optim_states.pt";  ///< older releases left out the first underscore
@@ -41,12 +44,11 @@ struct TagFiles {
 };
 /// The hint of every refusal of a layout.
 constexpr const char* kWhatIsRead =
-    "this release reads ZeRO stages 0 to 3, of tensor-parallel runs too, stages 1 and 2 of pipelines, 0 to 2 of "
-    "experts";
+    "this release reads ZeRO stages 0 to 3, of tensor-parallel runs too, 0 to 2 of pipelines and experts";
 constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
 std::string rank_model_name(std::uint64_t rank);
-std::string expert_file_name(std::uint64_t layer, std::uint64_t expert);
-std::string expert_optim_name(std::uint64_t expert_rank);
+std::string expert_file_name(std::uint64_t layer, std::uint64_t expert, std::uint64_t model_rank = 0);
+std::string expert_optim_name(std::uint64_t expert_rank, std::uint64_t model_rank = 0);
 
 /// FastPersist appends "-WRITER.WRITERS" to every name, also if one writer wrote everything:
 /// `mp_rank_00_model_states.pt-0.1`.

@@ -42,8 +42,8 @@ struct RunFacts {
 /// A flat group of experts. Each expert-parallel rank has its own experts, which all ranks' files name the same, by
 /// local numbers.
 struct ExpertGroup {
-  GroupShapes stored{};  ///< of one expert-parallel rank, by local numbers
-  std::uint64_t rank_count = 1;
+  GroupShapes stored{};          ///< of one expert-parallel rank, by local numbers
+  std::uint64_t rank_count = 1;  ///< expert-parallel ranks of the model-parallel rank
 };
 
 /// The facts of one *_model_states.pt; holds no graph.
@@ -60,6 +60,8 @@ struct ModelStates {
   /// By number of the group; filled by add_experts(), after which param_shapes names the experts of all expert-parallel
   /// ranks, one rank after another.
   std::map<std::size_t, ExpertGroup> expert_groups{};
+  std::map<std::string, std::uint64_t, std::less<>>
+      layer_experts{};                                        ///< num_experts by ExpertName::layer; filled likewise
   std::vector<std::pair<std::string, std::string>> shared{};  ///< tied name -> the name that holds the data
 };
 

@@ -15,8 +15,10 @@
 #include "convert/deepspeed/files/kept_objects.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
+#include "convert/deepspeed/model_parallel/layer_names.hpp"
 #include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
 #include "convert/deepspeed/model_parallel/pipeline_layers.hpp"
+#include "convert/deepspeed/model_parallel/rank_experts.hpp"
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"
 #include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
 #include "convert/deepspeed/stages/flat_groups.hpp"
@@ -112,6 +114,11 @@ class ModelParallelReader {
     unnamed_pipeline_ = !has_zero && !has_module;
     if (!per_rank_ && !files_.optims.empty() && unnamed_pipeline_ && files_.optims.rbegin()->first < mesh_.model_ranks)
       return {};  // BF16_Optimizer, which a pipeline in bf16 has without ZeRO
+    if (!files_.optims.empty() && !files_.experts.empty() && !has_zero) {
+      return fail(file.error(Errc::unsupported,
+                             "a pipeline with experts in bf16 without ZeRO (BF16_Optimizer): not "
+                             "yet readable, and DeepSpeed itself does not load it"));
+    }
     if (!files_.optims.empty() && (!has_zero || files_.optims.rbegin()->first >= mesh_.model_ranks)) {
       return fail(corrupt(
           files_.optims.rbegin()->second.front().name,
@@ -188,7 +195,7 @@ class ModelParallelReader {
       const std::string name = in_tag(model_name(m));
       CKPT_TRY(const StateFile file, m == 0 ? reopen(name) : set_.open(name));
       CKPT_TRY(ModelStates model, read_model_states(file, ModelRanks::several));
-      CKPT_CHECK(refuse_experts(file, model));
+      CKPT_CHECK(read_experts(m, file, model));
       CKPT_TRY(const SliceRules rules, SliceRules::read(file, set_.user_rules()));
       CKPT_CHECK(check_same_steps(file, model.facts, facts_));
       if (model.facts != facts_) {
@@ -205,7 +212,7 @@ class ModelParallelReader {
         if (per_rank_) break;  // placeholders: the masters are the weights
         const Role role = model.buffer_names.count(entry.name) ? Role::buffer : Role::param;
         CKPT_CHECK(
-            weights_.add(name, tensor_of(entry, role), rank_of(m), {entry.tensor.type.shape, entry.tensor.where}));
+            weights_.add(name, tensor_of(entry, role), rank_of(m), {entry.tensor.type.shape, {entry.tensor.where}}));
       }
       for (const auto& name_of_buffer : model.buffer_names) buffers_.insert(name_of_buffer);
       ObjectReader reader(file, rank_suffix(m));
@@ -227,20 +234,49 @@ class ModelParallelReader {
     return {};
   }
 
-  /// Stage 0: the optimizer is in the model file, and stores no names.
+  /// A rank's experts join its module. Each stage counts its own layers of them.
+  Result<> read_experts(std::uint64_t m, const StateFile& file, ModelStates& model) {
+    if (per_rank_) return refuse_experts(file, model);
+    const bool whole_optimizer = !model.param_shapes && files_.optims.empty();
+    const RankExperts& mine = experts_.emplace_back(files_, m, mesh_.tensor_ranks, model.num_experts);
+    if (const std::string name = mine.missing(whole_optimizer); !name.empty()) return fail(missing(name));
+    if (const std::string name = mine.surplus(whole_optimizer); !name.empty()) {
+      return fail(corrupt(name, "belongs to a save with other ranks or experts"));
+    }
+    if (model.num_experts.empty()) return {};
+    if (mine.cut() == ExpertCut::whole) mesh_.whole_experts.insert(stage_of(m));
+    return add_experts(set_, tag_, mine.files(), mine.share(), model);
+  }
+
+  /// Stage 0: the optimizer is in the model file, or in one for each expert-parallel rank, and stores no names.
   Result<> read_whole_optimizer(std::uint64_t m, const ModelStates& model, const StateFile& file, ObjectReader& reader,
                                 std::vector<NamedObject>& objects) {
     const AddSlot add = [&](Tensor tensor, Locator where) -> Result<> {
       trained_[tensor.parameter].insert(stage_of(m));
       const Shape shape = tensor.shape;
-      return slots_.add(file.path(), std::move(tensor), rank_of(m), {shape, std::move(where)});
+      return slots_.add(file.path(), std::move(tensor), rank_of(m), {shape, {std::move(where)}});
     };
+    if (!model.num_experts.empty()) return read_expert_optimizers(m, model, add);
     if (stage_modules_.empty()) {
       return place_whole_optimizer(builder_, model, file, reader, objects, add, Unnamed::refuse);
     }
     ModelStates trained;
     trained.module = stage_modules_[rank_of(m).tensor_rank][stage_of(m)];
     return place_whole_optimizer(builder_, trained, file, reader, objects, add, Unnamed::refuse);
+  }
+
+  Result<> read_expert_optimizers(std::uint64_t m, const ModelStates& model, const AddSlot& add) {
+    const RankExperts& experts = experts_[m];
+    for (const RankFile& optim : experts.optims()) {
+      CKPT_TRY(const StateFile file, set_.open(in_tag(optim.name)));
+      CKPT_TRY(const ModelStates mine, model_of_expert_rank(model, optim.rank, experts.expert_ranks()));
+      const std::uint64_t rank = m * experts.optims().size() + optim.rank / experts.share().stride;
+      ObjectReader reader(file, rank_suffix(rank));
+      std::vector<NamedObject> objects;
+      CKPT_CHECK(place_whole_optimizer(builder_, mine, file, reader, objects, add, Unnamed::refuse));
+      objects_.keep(file, rank, reader, KeptObjects::Of::optimizer, std::move(objects));
+    }
+    return {};
   }
 
   /// A file that the set knows already.
@@ -292,11 +328,12 @@ class ModelParallelReader {
                                                 ": the files are of different saves"));
     }
     if (!part_count) {
-      part_count = states.part_count;
+      part_count =
+          models_[m].expert_groups.empty() ? states.part_count : facts_.data_parallel.value_or(states.part_count);
       stage_ = states.stage;
     }
-    const bool alike = std::all_of(states.part_counts.begin(), states.part_counts.end(),
-                                   [&](std::uint64_t count) { return count == *part_count; });
+    if (order_groups(models_[m], *part_count, states)) ++reordered_ranks_;
+    const bool alike = check_part_counts(models_[m], states.part_counts, *part_count).empty();
     if (!alike || states.stage != stage_) {
       return fail(file.error(Errc::corrupt, "another stage or number of ranks than in " +
                                                 in_tag(files_.optim_name(0, 0)) +
@@ -345,7 +382,7 @@ class ModelParallelReader {
       const auto& [name, shape, elements] = *parameter.shape;
       for (const FlatParameter::Slot& slot : parameter.slots) {
         CKPT_CHECK(slots_.add(in_tag(files_.optim_name(m, 0)), slot_tensor(name, slot.name, slot.dtype, shape),
-                              rank_of(m), {shape, slot.place}));
+                              rank_of(m), {shape, {slot.place}}));
       }
     }
     return {};
@@ -357,9 +394,9 @@ class ModelParallelReader {
     const auto add = [&](SlicedTensors& to, PartitionedTensor& entry) {
       RankSlice slice{.shape = entry.tensor.shape};
       if (auto* where = std::get_if<Locator>(&entry.place)) {
-        slice.place = std::move(*where);
+        slice.copies.emplace_back(std::move(*where));
       } else {
-        slice.place = PartitionIndex::InPartition{std::get<PartitionIndex::Partitioned>(entry.place), 0};
+        slice.copies.emplace_back(PartitionIndex::InPartition{std::get<PartitionIndex::Partitioned>(entry.place), 0});
       }
       return to.add(in_tag(model_name(m)), std::move(entry.tensor), rank_of(m), std::move(slice));
     };
@@ -374,14 +411,14 @@ class ModelParallelReader {
 
   /// Files of layers use the layer's names of tensors; the optimizer has those of the pipeline.
   Result<> add_layers() {
-    collect_shapes();
+    for (const ModelStates& model : models_) layer_names_.add(model);
     for (const PipelineLayers::Layer& layer : layers_.all()) {
       if (per_rank_) {
         return fail({.code = Errc::corrupt,
                      .message = layer.path + ": a layer of a pipeline, beside model files of ZeRO stage 3",
                      .file = layer.path});
       }
-      const std::string prefix = prefix_of(std::to_string(layer.number) + ".", layer.tensors);
+      const std::string prefix = layer_names_.prefix_of(std::to_string(layer.number) + ".", layer.tensors);
       for (NamedTensor entry : layer.tensors) {
         entry.name = prefix + entry.name;
         const auto stages = trained_.find(entry.name);
@@ -389,45 +426,10 @@ class ModelParallelReader {
         const std::uint64_t stage = stages == trained_.end() ? 0 : *stages->second.begin();
         const Role role = buffers_.count(entry.name) ? Role::buffer : Role::param;
         CKPT_CHECK(weights_.add(layer.path, tensor_of(entry, role), {stage, layer.tensor_rank},
-                                {entry.tensor.type.shape, entry.tensor.where}));
+                                {entry.tensor.type.shape, {entry.tensor.where}}));
       }
     }
     return {};
-  }
-
-  /// "3." or "tied_modules.embed.": the tied layer of which all tensors have these names and shapes, if there is
-  /// exactly one. With several the number stays, and check_weights() misses the tied name.
-  std::string prefix_of(const std::string& number, const std::vector<NamedTensor>& tensors) const {
-    for (const NamedTensor& entry : tensors) {
-      if (trained_.count(number + entry.name) != 0) return number;
-    }
-    std::vector<std::string> fitting;
-    for (const std::string& key : tied_keys_) {
-      const bool fits = !tensors.empty() && std::all_of(tensors.begin(), tensors.end(), [&](const NamedTensor& entry) {
-        const Shape* shape = shape_of(key + entry.name);
-        return shape != nullptr && *shape == entry.tensor.type.shape;
-      });
-      if (fits) fitting.push_back(key);
-    }
-    return fitting.size() == 1 ? fitting.front() : number;
-  }
-
-  const Shape* shape_of(const std::string& parameter) const {
-    const auto at = shapes_.find(parameter);
-    return at == shapes_.end() ? nullptr : at->second;
-  }
-
-  void collect_shapes() {
-    for (const ModelStates& model : models_) {
-      for (const GroupShapes& group : *model.param_shapes) {
-        for (const NamedShape& shape : group) {
-          shapes_.emplace(shape.name, &shape.shape);
-          const std::size_t dot =
-              shape.name.starts_with(kTiedModules) ? shape.name.find('.', kTiedModules.size()) : std::string::npos;
-          if (dot != std::string::npos) tied_keys_.insert(shape.name.substr(0, dot + 1));
-        }
-      }
-    }
   }
 
   /// Every parameter that the optimizer has must have a weight: its layer's file is there.
@@ -449,11 +451,6 @@ class ModelParallelReader {
                    .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
     }
     return {};
-  }
-
-  Result<> place_joined() {
-    CKPT_CHECK(place_weights());
-    return place_slots();
   }
 
   /// Every rank's slices for themselves.
@@ -482,7 +479,7 @@ class ModelParallelReader {
       });
       HeldLayer& out = apart_->layers.emplace_back(HeldLayer{.file = file->name});
       const std::string number = std::to_string(layer.number) + ".";
-      const std::string prefix = prefix_of(number, layer.tensors);
+      const std::string prefix = layer_names_.prefix_of(number, layer.tensors);
       for (const NamedTensor& entry : layer.tensors) {
         const auto index = static_cast<std::uint32_t>(builder_.tensor_count());
         const std::string name = prefix + entry.name;
@@ -506,7 +503,7 @@ class ModelParallelReader {
            std::ranges::any_of(model.frozen, [&](const NamedShape& frozen) { return frozen.name == name; });
   }
 
-  Result<> place_weights() {
+  Result<> place_joined() {
     const auto ruled = [&](const std::string& name) {
       return mesh_.tensor_ranks == 1 || trained_.count(name) != 0 || rules_.user_join(name).has_value();
     };
@@ -523,7 +520,7 @@ class ModelParallelReader {
       if (weights_.find(alias.target) != nullptr) builder_.add_alias(alias.name, alias.target);
     }
     if (!cast_at_.empty()) note_cast_weights(builder_);
-    return {};
+    return place_slots();
   }
 
   Result<> place_slots() {
@@ -537,6 +534,7 @@ class ModelParallelReader {
 
   Result<Map> finish() {
     CKPT_CHECK(objects_.finish());
+    if (reordered_ranks_ > 0) builder_.find(Severity::note, reordered_text(reordered_ranks_));
     Map map = builder_.take();
     map.format = "deepspeed";
     const std::uint64_t stages = mesh_.model_ranks / mesh_.tensor_ranks;
@@ -550,6 +548,12 @@ class ModelParallelReader {
     map.meta.step = facts_.global_steps;
     CKPT_TRY(map.meta.world_size, checked_mul(data_parallel, mesh_.model_ranks));
     map.meta.mesh = {{"dp", data_parallel}, {"tp", mesh_.tensor_ranks}, {"pp", stages}, {"zero", stage_}};
+    std::uint64_t expert_ranks = 0;
+    for (std::size_t m = 0; m < experts_.size(); ++m) {
+      if (!models_[m].num_experts.empty())
+        expert_ranks = std::max(expert_ranks, experts_[m].most_expert_ranks(models_[m]));
+    }
+    if (expert_ranks != 0) map.meta.mesh.emplace_back("ep", expert_ranks);
     map.meta.framework = "deepspeed";
     map.meta.framework_version = facts_.version;
     CKPT_CHECK(set_.check_names());
@@ -573,10 +577,11 @@ class ModelParallelReader {
   bool per_rank_ = false;                                    // stage 3: a model file for each data-parallel rank
   std::uint64_t stage_ = 0;
   std::vector<ModelStates> models_{};
+  std::vector<RankExperts> experts_{};  // of models_
+  std::uint64_t reordered_ranks_ = 0;
   GroupNames names_{};  // of the model-parallel rank whose files are being read
   std::unordered_map<std::string, std::set<std::uint64_t>> trained_{};  // the stages whose optimizers have a parameter
-  std::unordered_map<std::string, const Shape*> shapes_{};              // of models_
-  std::set<std::string> tied_keys_{};                                   // "tied_modules.embed."
+  LayerNames layer_names_{};
   std::set<std::string> buffers_{};
   SlicedTensors weights_{};
   SlicedTensors slots_{};

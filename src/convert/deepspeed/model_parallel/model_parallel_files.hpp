@@ -24,6 +24,9 @@ struct ModelParallelFiles {
   std::map<std::uint64_t, std::vector<RankFile>> rank_models{};  ///< stage 3: by model-parallel rank, then by data rank
   std::map<std::uint64_t, std::vector<RankFile>> optims{};       ///< by model-parallel rank, then by data rank
   std::vector<LayerFile> layers{};                               ///< by layer, then by tensor rank
+  std::map<std::uint64_t, ExpertFiles> experts{};                ///< by model-parallel rank
+  std::map<std::uint64_t, std::vector<RankFile>>
+      expert_optims{};  ///< stage 0: by model-parallel rank, then by expert-parallel rank
   std::string optim_prefix{};
   std::string optim_suffix = "_optim_states.pt";
 
@@ -35,7 +38,7 @@ struct ModelParallelFiles {
 /// True when a listing holds files of model-parallel ranks other than the first, or of layers of a pipeline.
 bool is_model_parallel(const std::vector<DirEntry>& entries);
 
-/// errors   unsupported, naming the kind: experts; corrupt: files of two saves
+/// errors   unsupported, naming the kind: files of experts that name no layer; corrupt: files of two saves
 Result<ModelParallelFiles> sort_model_parallel_files(const std::vector<DirEntry>& entries);
 
 }  // namespace ckpt::deepspeed

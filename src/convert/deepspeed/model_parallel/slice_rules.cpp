@@ -111,18 +111,21 @@ auto no_rule(const std::string& name, const std::string& what) {
                        R"("same" where each rank has the whole)"});
 }
 
-/// The same slice, `elements` further on.
-Result<PartitionIndex::Source> advanced(const std::string& name, const RankSlice& slice, std::uint64_t elements) {
-  PartitionIndex::Source place = slice.place;
-  if (auto* locator = std::get_if<Locator>(&place)) {
-    if (elements != 0 && !locator->strides.empty()) return corrupt_slice(name, "a weight that is not stored densely");
-    locator->offset += elements * unit_bytes(locator->dtype);
-  } else if (auto* group = std::get_if<PartitionIndex::InGroup>(&place)) {
-    group->begin += elements;
-  } else {
-    std::get<PartitionIndex::InPartition>(place).first += elements;
+/// The copies of a slice, `elements` further on.
+Result<std::vector<PartitionIndex::Source>> advanced(const std::string& name, const RankSlice& slice,
+                                                     std::uint64_t elements) {
+  std::vector<PartitionIndex::Source> copies = slice.copies;
+  for (PartitionIndex::Source& place : copies) {
+    if (auto* locator = std::get_if<Locator>(&place)) {
+      if (elements != 0 && !locator->strides.empty()) return corrupt_slice(name, "a weight that is not stored densely");
+      locator->offset += elements * unit_bytes(locator->dtype);
+    } else if (auto* group = std::get_if<PartitionIndex::InGroup>(&place)) {
+      group->begin += elements;
+    } else {
+      std::get<PartitionIndex::InPartition>(place).first += elements;
+    }
   }
-  return place;
+  return copies;
 }
 
 /// Every rank holds the whole tensor.
@@ -131,7 +134,7 @@ Result<Assembled> copies_of(const std::string& name, const std::vector<RankSlice
   PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
   for (const RankSlice& rank : ranks) {
     if (rank.shape != out.shape) return corrupt_slice(name, "said to be replicated, but its ranks have other shapes");
-    piece.copies.push_back(rank.place);
+    piece.copies.insert(piece.copies.end(), rank.copies.begin(), rank.copies.end());
   }
   out.pieces.push_back(std::move(piece));
   return out;
@@ -171,10 +174,10 @@ Result<Assembled> side_by_side(const std::string& name, const std::vector<RankSl
       for (std::size_t d = dimension + 1; d < ranks[t].shape.size(); ++d) {
         CKPT_TRY(inner, checked_mul(inner, ranks[t].shape[d]));
       }
-      CKPT_TRY(auto place, advanced(name, ranks[t], taken[t] * inner));
+      CKPT_TRY(auto copies, advanced(name, ranks[t], taken[t] * inner));
       taken[t] += by_rank[t];
       CKPT_TRY(at, checked_add(at, by_rank[t]));
-      if (by_rank[t] != 0) out.pieces.push_back({std::move(box), {std::move(place)}});
+      if (by_rank[t] != 0) out.pieces.push_back({std::move(box), std::move(copies)});
     }
   }
   out.shape[dimension] = at;
@@ -312,15 +315,12 @@ Result<SliceRules::Widths> SliceRules::part_widths(const std::string& name, cons
 Result<Assembled> SliceRules::assemble(const std::string& name, const std::vector<RankSlice>& ranks) const {
   Assembled out{.shape = ranks.front().shape};
   if (ranks.size() == 1) {
-    out.pieces.push_back({Box::whole(out.shape), {ranks.front().place}});
+    out.pieces.push_back({Box::whole(out.shape), ranks.front().copies});
     return out;
   }
   // A single value cannot be cut: of a parameter's step, or of a scalar, ranks hold copies.
   if (std::all_of(ranks.begin(), ranks.end(), [](const RankSlice& rank) { return rank.shape.empty(); })) {
-    PartitionIndex::Piece piece{.box = Box::whole(out.shape)};
-    for (const RankSlice& rank : ranks) piece.copies.push_back(rank.place);
-    out.pieces.push_back(std::move(piece));
-    return out;
+    return copies_of(name, ranks);
   }
   if (const auto join = user_join(name)) {
     auto joined =

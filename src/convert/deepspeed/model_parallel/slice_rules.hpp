@@ -22,7 +22,7 @@ Result<bool> matches_pattern(std::string_view pattern, std::string_view text);
 /// The slice of a parameter on one tensor-parallel rank.
 struct RankSlice {
   Shape shape{};
-  PartitionIndex::Source place{};
+  std::vector<PartitionIndex::Source> copies{};  ///< each of the whole slice
 };
 
 /// A parameter joined from its ranks' slices.

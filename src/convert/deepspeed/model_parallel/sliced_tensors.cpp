@@ -1,8 +1,10 @@
 #include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "convert/deepspeed/files/files.hpp"
+#include "convert/deepspeed/stages/experts.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -18,6 +20,10 @@ Result<Assembled> assemble_stage(const std::string& name, std::uint64_t stage, c
                                  const SliceMesh& mesh) {
   const std::string& file = mesh.rule_files.at(stage);
   std::vector<RankSlice> slices;
+  if (mesh.whole_experts.count(stage) != 0 && expert_name(name)) {
+    for (const auto& [tensor_rank, slice] : ranks) slices.push_back(slice);
+    if (slices.size() == 1) return mesh.rules.at(stage).assemble(name, slices);
+  }
   for (std::uint64_t t = 0; t < mesh.tensor_ranks; ++t) {
     const auto at = ranks.find(t);
     if (at == ranks.end()) {
@@ -44,7 +50,7 @@ bool same_source(const PartitionIndex::Source& a, const PartitionIndex::Source& 
 bool same_slices(const StageSlices& a, const StageSlices& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& left, const auto& right) {
     return left.first == right.first && left.second.shape == right.second.shape &&
-           same_source(left.second.place, right.second.place);
+           same_source(left.second.copies.front(), right.second.copies.front());
   });
 }
 
@@ -103,7 +109,21 @@ Result<> SlicedTensors::add(const std::string& file, Tensor tensor, const ModelR
                  .file = file,
                  .tensor = name});
   }
-  entries_[at->second].slices[rank.stage].emplace(rank.tensor_rank, std::move(slice));
+  auto& ranks = entries_[at->second].slices[rank.stage];
+  const auto held = ranks.find(rank.tensor_rank);
+  if (held == ranks.end()) {
+    ranks.emplace(rank.tensor_rank, std::move(slice));
+    return {};
+  }
+  if (held->second.shape != slice.shape) {
+    return fail({.code = Errc::corrupt,
+                 .message = file + ": " + name + ": another shape than in another file of the same rank",
+                 .file = file,
+                 .tensor = name});
+  }
+  for (PartitionIndex::Source& copy : slice.copies) {
+    if (!same_source(copy, held->second.copies.front())) held->second.copies.push_back(std::move(copy));
+  }
   return {};
 }
 
@@ -133,7 +153,7 @@ Result<Assembled> SlicedTensors::assemble(const Entry& entry, const SliceMesh& m
     bool same = part.shape == whole.shape && part.pieces.size() == whole.pieces.size();
     for (std::size_t i = 0; same && i < part.pieces.size(); ++i) {
       same = part.pieces[i].box == whole.pieces[i].box;
-      if (same) whole.pieces[i].copies.push_back(part.pieces[i].copies.front());
+      if (same) std::ranges::move(part.pieces[i].copies, std::back_inserter(whole.pieces[i].copies));
     }
     if (!same) {
       return fail(with_tensor(
@@ -174,7 +194,7 @@ Result<> SlicedTensors::place_apart(MapBuilder& builder, const SliceMesh& mesh, 
         const std::uint64_t rank = stage * mesh.tensor_ranks + tensor_rank;
         out.ranks[rank].push_back({static_cast<std::uint32_t>(builder.tensor_count()), entry.tensor.name});
         CKPT_CHECK(
-            builder.add_pieces(ranked(entry.tensor, slice.shape, rank), {{Box::whole(slice.shape), {slice.place}}}));
+            builder.add_pieces(ranked(entry.tensor, slice.shape, rank), {{Box::whole(slice.shape), slice.copies}}));
         placed(entry.tensor, rank);
       }
     }
@@ -200,7 +220,7 @@ Result<> SlicedTensors::place_unruled(MapBuilder& builder, const Entry& entry, c
       Tensor tensor = entry.tensor;
       tensor.name += "@" + std::to_string(stage * mesh.tensor_ranks + tensor_rank);
       tensor.shape = slice.shape;
-      PartitionIndex::Piece piece{Box::whole(slice.shape), {slice.place}};
+      PartitionIndex::Piece piece{Box::whole(slice.shape), slice.copies};
       CKPT_CHECK(builder.add_pieces(std::move(tensor), {std::move(piece)}));
     }
   }

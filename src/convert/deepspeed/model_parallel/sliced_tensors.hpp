@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -30,6 +31,7 @@ struct SliceMesh {
   std::map<std::uint64_t, SliceRules> rules{};        ///< by pipeline stage
   std::map<std::uint64_t, std::string> rule_files{};  ///< their files, by stage, for error messages
   std::unordered_set<std::string> tied{};             ///< parameters that several stages train, under any name
+  std::set<std::uint64_t> whole_experts{};  ///< pipeline stages whose tensor-parallel ranks have whole experts
 };
 
 /// The numbers of ranks, from the model file of the first one; no rules.
@@ -48,8 +50,8 @@ class SlicedTensors {
     std::map<std::uint64_t, std::map<std::uint64_t, RankSlice>> slices{};  ///< by stage, then by tensor-parallel rank
   };
 
-  /// Adds a rank's slice of the tensor of this name. `file`: the file that holds it.
-  /// errors   corrupt: another dtype than in the files of other ranks
+  /// Adds a rank's slice of the tensor of this name, or a copy of one that is there. `file`: the file that holds it.
+  /// errors   corrupt: another dtype than in the files of other ranks, or shape than that of the copy
   Result<> add(const std::string& file, Tensor tensor, const ModelRank& rank, RankSlice slice);
   const Entry* find(const std::string& name) const;
   const std::vector<Entry>& entries() const { return entries_; }

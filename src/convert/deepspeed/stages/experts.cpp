@@ -97,10 +97,10 @@ Result<> count_local_experts(const ModelStates& model, Layers& layers) {
 }
 
 /// Names the members of a group of experts by global numbers. Nothing if it is a group of other parameters.
-Result<> widen_group(std::size_t index, const Layers& layers, const std::unordered_set<std::string>& weights,
-                     ModelStates& model) {
+Result<> widen_group(std::size_t index, const Layers& layers, const ExpertShare& share,
+                     const std::unordered_set<std::string>& weights, ModelStates& model) {
   GroupShapes& group = (*model.param_shapes)[index];
-  std::uint64_t rank_count = 0;
+  std::uint64_t rank_count = 0;  // of all model-parallel ranks
   for (const NamedShape& shape : group) {
     const auto parts = expert_name(shape.name);
     std::uint64_t ranks = 1;
@@ -116,7 +116,7 @@ Result<> widen_group(std::size_t index, const Layers& layers, const std::unorder
   }
   if (group.empty() || !expert_name(group.front().name)) return {};
   GroupShapes named;
-  for (std::uint64_t rank = 0; rank < rank_count; ++rank) {
+  for (std::uint64_t rank = share.first; rank < rank_count; rank += share.stride) {
     for (const NamedShape& shape : group) {
       const ExpertName parts = *expert_name(shape.name);
       NamedShape& added = named.emplace_back(shape);
@@ -127,7 +127,7 @@ Result<> widen_group(std::size_t index, const Layers& layers, const std::unorder
       }
     }
   }
-  model.expert_groups[index] = {std::move(group), rank_count};
+  model.expert_groups[index] = {std::move(group), rank_count / share.stride};
   group = std::move(named);
   return {};
 }
@@ -150,7 +150,8 @@ std::optional<ExpertName> expert_name(std::string_view name) {
   return ExpertName{name.substr(0, digits), *number, rest};
 }
 
-Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model) {
+Result<> add_experts(FileSet& set, const Tag& tag, const ExpertFiles& files, const ExpertShare& share,
+                     ModelStates& model) {
   if (model.num_experts.empty()) return {};
   // The model file lists frozen experts under the first rank's local numbers; their weights are in the experts'
   // files.
@@ -158,29 +159,24 @@ Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelS
   std::erase_if(model.frozen, of_expert);
   std::erase_if(model.frozen_fragments, of_expert);
   Layers layers;
-  for (const ExpertFile& expert : files.experts) {
+  for (const ExpertFile& expert : files) {
     CKPT_TRY(const StateFile file, set.open(path_in(tag, expert.name)));
     CKPT_CHECK(add_weights(file, expert, layers, model));
   }
+  for (const auto& [name, layer] : layers) model.layer_experts.emplace(name, model.num_experts[layer.index]);
   order_as_module(model);
   if (!model.param_shapes) return {};
   CKPT_CHECK(count_local_experts(model, layers));
   std::unordered_set<std::string> weights;
   for (const NamedTensor& entry : model.module) weights.insert(entry.name);
-  for (std::size_t g = 0; g < model.param_shapes->size(); ++g) CKPT_CHECK(widen_group(g, layers, weights, model));
+  for (std::size_t g = 0; g < model.param_shapes->size(); ++g)
+    CKPT_CHECK(widen_group(g, layers, share, weights, model));
   return {};
 }
 
 Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t expert_rank,
                                          std::uint64_t expert_ranks) {
-  std::map<std::string, std::uint64_t, std::less<>> experts;  // of each layer
-  for (const NamedTensor& entry : model.module) {
-    const auto parts = expert_name(entry.name);
-    if (!parts) continue;
-    std::uint64_t& count = experts[std::string(parts->layer)];
-    count = std::max(count, parts->number + 1);
-  }
-  for (const auto& [layer, count] : experts) {
+  for (const auto& [layer, count] : model.layer_experts) {
     if (count % expert_ranks == 0) continue;
     return fail({.code = Errc::unsupported,
                  .message = model.path + ": " + layer + ": " + std::to_string(count) + " experts over " +
@@ -192,7 +188,9 @@ Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t
   ModelStates out{.path = model.path, .buffer_names = model.buffer_names, .shared = model.shared};
   for (const NamedTensor& entry : model.module) {
     const auto parts = expert_name(entry.name);
-    const bool mine = !parts || parts->number / (experts.find(parts->layer)->second / expert_ranks) == expert_rank;
+    const auto layer = parts ? model.layer_experts.find(parts->layer) : model.layer_experts.end();
+    const bool mine =
+        layer == model.layer_experts.end() || parts->number / (layer->second / expert_ranks) == expert_rank;
     if (mine) out.module.push_back(entry);
   }
   return out;
@@ -235,6 +233,12 @@ bool order_groups(const ModelStates& model, std::uint64_t rank_count, OptimState
   }
   states = std::move(ordered);
   return true;
+}
+
+std::string reordered_text(std::uint64_t ranks) {
+  return std::to_string(ranks) + (ranks == 1 ? " rank holds its" : " ranks hold their") +
+         " groups of experts in another order than rank 0: DeepSpeed itself loads them only where its processes order "
+         "them so again";
 }
 
 std::string check_part_counts(const ModelStates& model, const std::vector<std::uint64_t>& counts,

@@ -27,15 +27,23 @@ struct ExpertName {
 /// source   deepspeed/runtime/engine.py: _save_moe_checkpoint
 std::optional<ExpertName> expert_name(std::string_view name);
 
-/// Takes the weights of all experts, each from its own file, into `module`, by global numbers. The parameters of
-/// param_shapes get them too: expert-parallel rank r has the experts [r x local, (r + 1) x local) of a layer.
+/// The expert-parallel ranks whose experts a model-parallel rank has: `first`, `first + stride`, ...
+struct ExpertShare {
+  std::uint64_t first = 0;
+  std::uint64_t stride = 1;
+};
+
+/// Takes the weights of a model-parallel rank's experts, each from its own file, into `module`, by global numbers. The
+/// parameters of param_shapes get them too: expert-parallel rank r has the experts [r x local, (r + 1) x local) of a
+/// layer.
 ///
 /// errors   corrupt: a file that holds another expert's weights, layers that are mixed, experts that do not divide by
 ///          those of a rank, a trained expert without its weight
-Result<> add_experts(FileSet& set, const Tag& tag, const TagFiles& files, ModelStates& model);
+Result<> add_experts(FileSet& set, const Tag& tag, const ExpertFiles& files, const ExpertShare& share,
+                     ModelStates& model);
 
-/// Stage 0: the part of a model with all experts that one of `expert_ranks` expert-parallel ranks has: its own experts,
-/// and everything that is not an expert.
+/// Stage 0: the part of a model that one of `expert_ranks` expert-parallel ranks has: its own experts, and everything
+/// that is not an expert.
 /// errors   unsupported: a layer whose experts do not divide by the ranks
 Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t expert_rank,
                                          std::uint64_t expert_ranks);
@@ -52,6 +60,8 @@ std::vector<std::uint64_t> ranks_of_experts(std::uint64_t expert_rank, std::uint
 /// returns  whether the order was different
 /// source   deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer
 bool order_groups(const ModelStates& model, std::uint64_t rank_count, OptimStates& states);
+/// For people: so many ranks have another order.
+std::string reordered_text(std::uint64_t ranks);
 
 /// Checks the number of parts that each group records against the number of ranks.
 /// counts   partition_count of one rank's optimizer file

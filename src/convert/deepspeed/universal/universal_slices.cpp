@@ -78,7 +78,8 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
                     .shape = entry.tensor.type.shape,
                     .role = model.buffer_names.count(entry.name) ? Role::buffer : Role::param,
                     .true_dtype = entry.tensor.type.true_dtype};
-      CKPT_CHECK(out.weights_.add(file.path(), std::move(tensor), rank, {entry.tensor.type.shape, entry.tensor.where}));
+      CKPT_CHECK(
+          out.weights_.add(file.path(), std::move(tensor), rank, {entry.tensor.type.shape, {entry.tensor.where}}));
     }
     ObjectReader reader(file, rank_suffix(m));
     CKPT_TRY(auto kept, model_objects(file, reader));
