@@ -88,6 +88,15 @@ TEST(DeepSpeedObjects, StageThreeGroupsNameTheParametersOfAllTheirSubGroups) {
   EXPECT_EQ(texts(at(at(shared, 0), "params")), (std::vector<std::string>{"wte.weight"}));
 }
 
+TEST(DeepSpeedObjects, GroupsAreInTheOptimizersOrderWhereRoundRobinGradientsLaidTheFlatTensorsOutInAnother) {
+  const Map map = open_deepspeed("zero2_fp32_dp3_round_robin");
+  const Value& groups = object(map, "optimizer.param_groups");
+  EXPECT_EQ(
+      texts(at(at(groups, 0), "params")),
+      (std::vector<std::string>{"wte.weight", "h.0.ln.weight", "h.0.ln.bias", "h.0.fc.weight", "h.0.fc.bias",
+                                "h.0.proj.weight", "h.0.proj.bias", "ln_f.weight", "ln_f.bias", "lm_head.weight"}));
+}
+
 TEST(DeepSpeedObjects, StepOfAGroupKeepsItsKind) {
   const Map tensor = open_deepspeed("zero2_bf16_dp4");
   EXPECT_EQ(std::get<double>(at(at(object(tensor, "optimizer.group_state"), 0), "step").v), 3.0);

@@ -64,11 +64,6 @@ RC_GTEST_PROP(DeepSpeedPartitions, EveryParameterOfStageThreeIsCutByItself, ()) 
   }
 }
 
-TEST(DeepSpeedPartitions, RoundRobinGivesEachRankEveryNthParameter) {
-  EXPECT_EQ(round_robin_order(7, 3), (std::vector<std::size_t>{0, 3, 6, 1, 4, 2, 5}));
-  EXPECT_EQ(round_robin_order(2, 5), (std::vector<std::size_t>{0, 1}));
-}
-
 TEST(DeepSpeedPartitions, SizesThatPass64BitsAreRefused) {
   const std::vector<std::uint64_t> members{std::uint64_t{1} << 63, std::uint64_t{1} << 63};
   EXPECT_FALSE(flat_partition(members, 2, 0).has_value());

@@ -133,5 +133,11 @@ RC_GTEST_PROP(CutProperty, SubGroupsHoldEveryParameterOnceAndOnlyTheLastIsUnderf
   RC_ASSERT(begin == parts.size());
 }
 
+TEST(Cut, RoundRobinGivesEachPartEveryNthParameter) {
+  EXPECT_EQ(cut::round_robin(7, 3), (std::vector<std::size_t>{0, 3, 6, 1, 4, 2, 5}));
+  EXPECT_EQ(cut::round_robin(2, 5), (std::vector<std::size_t>{0, 1}));
+  EXPECT_EQ(cut::round_robin(3, 1), (std::vector<std::size_t>{0, 1, 2}));
+}
+
 }  // namespace
 }  // namespace ckpt

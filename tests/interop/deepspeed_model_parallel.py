@@ -104,9 +104,12 @@ def loss_of(logits, tokens):
     return cross_entropy(logits.float().flatten(0, 1), tokens.roll(1, 1).flatten())
 
 
-RULES = {"universal_checkpoint_version": 0.2,
-         "tp_replicated_parameter_patterns": [r".*norm\.weight", r".*norm\.bias", r".*emb.*weight", r".*gate\.wg\.weight", "head"],
-         "parameter_with_row_parallelism_patterns": [r".*down\.weight"]}
+def rules(has_experts, has_head):
+    """ds_to_universal.py refuses patterns that match nothing."""
+    more = ([r".*gate\.wg\.weight"] if has_experts else []) + (["head"] if has_head else [])
+    return {"universal_checkpoint_version": 0.2,
+            "tp_replicated_parameter_patterns": [r".*norm\.weight", r".*norm\.bias", r".*emb.*weight", *more],
+            "parameter_with_row_parallelism_patterns": [r".*down\.weight"]}
 
 
 def different_slices(model, rank):
@@ -235,7 +238,7 @@ class ModelParallelRun(DeepSpeedRun):
         if ranks > 1:
             if self.stage != 3:
                 different_slices(model, place.model)
-            model.universal_checkpoint_info = RULES
+            model.universal_checkpoint_info = rules(bool(experts), bare and stages == 1)
         # Without ZeRO files have no names: one group, so that the order of the module tells them.
         groups = groups_of(model) if not experts or self.stage > 0 else [{"params": [p for p in model.parameters() if p.requires_grad]}]
         if experts:

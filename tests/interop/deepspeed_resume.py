@@ -110,11 +110,29 @@ class DeepSpeedRun:
             for low, high in zip(lows, highs):
                 yield names[low], high, optimizer.optimizer.state[high]
 
+    def flat_groups(self):
+        """Masters and moments of flat groups by name, in the order in which round_robin_gradients laid them out: DeepSpeed's own
+        queries look for them where they would be without it."""
+        import torch
+        import torch.distributed as dist
+        optimizer = self.engine.optimizer
+        names = {p: n for n, p in self.engine.module.named_parameters()}
+        for g, members in enumerate(optimizer.round_robin_bit16_groups):
+            master, group = optimizer.single_partition_of_fp32_groups[g], optimizer.real_dp_process_group[g]
+            state = optimizer.optimizer.state[master]
+            for slot, part in (("master", master), ("exp_avg", state["exp_avg"]), ("exp_avg_sq", state["exp_avg_sq"])):
+                parts = [torch.empty_like(part) for _ in range(dist.get_world_size(group))]
+                dist.all_gather(parts, part.detach().clone(), group=group)
+                flat = torch.cat(parts)
+                for parameter, offset in zip(members, optimizer.round_robin_bit16_offsets[g]):
+                    yield f"{slot}/{names[parameter]}", flat[offset:offset + parameter.numel()].reshape(parameter.shape).clone()
+
     def held(self):
         import deepspeed
         from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
         optimizer = self.engine.optimizer
         whole = self.stage == 0 and not hasattr(optimizer, "bf16_groups")  # no BF16_Optimizer
+        dealt = getattr(optimizer, "round_robin_gradients", False)
         if hasattr(optimizer, "_hp_optimizer_states_linked"):
             optimizer._hp_optimizer_states_linked = False
             optimizer._lazy_init_hp_params_optimizer_state()
@@ -122,12 +140,14 @@ class DeepSpeedRun:
         for name, parameter in self.engine.module.named_parameters():
             with (deepspeed.zero.GatheredParameters([parameter]) if self.stage == 3 else contextlib.nullcontext()):
                 out["param/" + name] = parameter.detach().clone()
-            if not parameter.requires_grad or whole:
+            if not parameter.requires_grad or whole or dealt:
                 continue
             shape = out["param/" + name].shape
             out["master/" + name] = safe_get_full_fp32_param(parameter).detach().clone().reshape(shape)
             for slot in ("exp_avg", "exp_avg_sq"):
                 out[f"{slot}/{name}"] = safe_get_full_optimizer_state(parameter, slot).detach().clone().reshape(shape)
+        if dealt:
+            out.update(self.flat_groups())
         if whole:
             for name, master, state in self.masters_and_state():
                 out["master/" + name] = master.detach().clone()

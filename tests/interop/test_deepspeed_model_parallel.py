@@ -10,6 +10,7 @@ from test_deepspeed import ENVIRONMENT, launch
 from test_deepspeed_resume import same, same_facts, told
 
 SCRIPT = "deepspeed_model_parallel.py"
+ROUND_ROBIN = {"round_robin_gradients": True}
 
 # Of the source: what is trained, ZeRO stage, type, expert-parallel ranks.
 # Experts come first: DeepSpeed keeps the mesh of the last model-parallel run, also for experts.
@@ -19,18 +20,23 @@ SOURCES = {"m2": ("experts", 2, "bf16", 2), "t1": ("tensor", 1, "fp32", None), "
 CELLS = [("m2", 2, 4), ("m2", 1, 2), ("t1", 1, None), ("t2", 1, None), ("p1", 1, None)]
 MORE_SOURCES = {"t0": ("tensor", 0, "fp16", None), "t1h": ("tensor", 1, "fp16", None), "t1": ("tensor", 1, "fp32", None),
                 "t2": ("tensor", 2, "fp32", None), "p0": ("pipeline", 0, "fp16", None), "p1": ("pipeline", 1, "fp32", None),
-                "t3": ("tensor", 3, "bf16", None)}
-MORE_CELLS = [("t0", 0, None), ("t0", 1, None), ("t1h", 0, None), ("t1", 2, None), ("t1", 0, None), ("t2", 2, None), ("p0", 0, None),
+                "t3": ("tensor", 3, "bf16", None), "t0b": ("tensor", 0, "bf16", None), "p0b": ("pipeline", 0, "bf16", None),
+                "tr": ("tensor", 2, "fp32", None, ROUND_ROBIN)}
+MORE_CELLS = [("t0", 0, None), ("t0b", 0, None), ("t0b", 2, None), ("t3", 0, None), ("p0b", 1, None), ("tr", 1, None), ("t0", 1, None), ("t1h", 0, None), ("t1", 2, None), ("t1", 0, None), ("t2", 2, None), ("p0", 0, None),
               ("p0", 1, None), ("p1", 1, None), ("p1", 0, None), ("t1", 3, None), ("t3", 3, None), ("t3", 2, None)]
-EXPERT_SOURCES = {"m0": ("experts", 0, "fp32", 2), "m0b": ("experts", 0, "bf16", 4), "m1": ("experts", 1, "fp32", 4), "m2": ("experts", 2, "fp16", 1)}
-EXPERT_CELLS = [("m0", 0, 1), ("m0", 0, 2), ("m0b", 0, 2), ("m1", 2, 1), ("m1", 1, 2), ("m2", 1, 2)]
+EXPERT_SOURCES = {"m0": ("experts", 0, "fp32", 2), "m0b": ("experts", 0, "bf16", 4), "m1": ("experts", 1, "fp32", 4), "m2": ("experts", 2, "fp16", 1),
+                  "mr": ("experts", 2, "fp32", 2, ROUND_ROBIN)}
+EXPERT_CELLS = [("m0", 0, 1), ("m0", 0, 2), ("m0b", 0, 2), ("m1", 2, 1), ("m1", 1, 2), ("m2", 1, 2), ("mr", 1, 1), ("mr", 2, 2)]
+
+
+def case_of(source, **more):
+    kind, stage, dtype, ep, *zero = source
+    return {"kind": kind, "stage": stage, "dtype": dtype, "ep": ep, "zero": zero[0] if zero else {}, **more}
 
 
 def train(path, sources, ranks):
     pytest.importorskip("deepspeed")
-    cases = [{"name": name, "kind": kind, "stage": stage, "dtype": dtype, "ep": ep, "warm": 2, "save": str(path / name)}
-             for name, (kind, stage, dtype, ep) in sources.items()]
-    launch(ranks, SCRIPT, path, cases)
+    launch(ranks, SCRIPT, path, [case_of(source, name=name, warm=2, save=str(path / name)) for name, source in sources.items()])
 
 
 def resumed(ckpt, path, sources, cells, ranks):
@@ -38,12 +44,11 @@ def resumed(ckpt, path, sources, cells, ranks):
     train(path, sources, ranks[0])
     cases = []
     for source, stage, ep in cells:
-        kind, _, dtype, _ = sources[source]
-        width = {"both": 4, "experts": 1}.get(kind, 2)
+        width = {"both": 4, "experts": 1}.get(sources[source][0], 2)
         name = f"{source}_to_{stage}_{ep}"
         ckpt("convert", path / source, path / name, "--to", "deepspeed", "--zero-stage", str(stage), "--dp", str(ranks[1] // width),
              *(["--ep", str(ep)] if ep else []))
-        cases.append({"name": name, "kind": kind, "stage": stage, "dtype": dtype, "ep": ep, "seed": 5, "load": str(path / name)})
+        cases.append(case_of(sources[source], name=name, seed=5, load=str(path / name)) | {"stage": stage, "ep": ep})
     launch(ranks[1], SCRIPT, path, cases)
     for source, stage, ep in cells:
         name = f"{source}_to_{stage}_{ep}"
@@ -51,7 +56,8 @@ def resumed(ckpt, path, sources, cells, ranks):
         same_facts(path, source, name)
         assert told(path, name)["client"] == {"note": "kept", "numbers": {"seen": 14}}
         # Experts over other ranks see their tokens in another order, and stages but 1 and 2 round in another way.
-        alike = sources[source][1] == stage or {sources[source][1], stage} == {1, 2}
+        # From stage 0 in bf16 DeepSpeed goes on in another way from its own files too.
+        alike = (sources[source][1] == stage or {sources[source][1], stage} == {1, 2}) and (stage, sources[source][2]) != (0, "bf16")
         if alike and sources[source][3] == ep:
             same(path, source, name, "end")
             assert told(path, source)["losses"] == told(path, name)["losses"], name
@@ -85,7 +91,8 @@ def test_deepspeed_resumes_experts_over_other_ranks(ckpt, tmp_path):
 
 @pytest.mark.slow
 def test_deepspeed_resumes_a_pipeline_of_tensor_parallel_ranks(ckpt, tmp_path):
-    resumed(ckpt, tmp_path, {"b1": ("both", 1, "bf16", None)}, [("b1", 1, None)], (4, 8))
+    resumed(ckpt, tmp_path, {"b1": ("both", 1, "bf16", None), "b0": ("both", 0, "fp16", None)}, [("b1", 1, None), ("b0", 0, None), ("b0", 1, None)],
+            (4, 8))
 
 
 def test_deepspeed_resumes_model_parallel_runs_from_universal_directories(ckpt, tmp_path):

@@ -134,15 +134,12 @@ def tensors_of(value, path=()):
         yield path, torch.tensor(value)
 
 
-@pytest.mark.parametrize("name", NATIVE)
-def test_a_state_in_its_own_layout_is_in_the_files_as_deepspeed_wrote_it(ckpt, out, name):
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("deepspeed")
-    ckpt("convert", GOLDEN / "deepspeed" / name / "ckpt", out / "same", "--to", "deepspeed")
+def in_the_files_as_deepspeed_wrote_it(name, directory):
+    import torch
     compared = 0
     for theirs in sorted((GOLDEN / "deepspeed" / name / "ckpt").glob("*/*_optim_states.pt")):
         a = torch.load(theirs, weights_only=False)["optimizer_state_dict"]
-        b = torch.load(out / "same" / theirs.parent.name / theirs.name, weights_only=False)["optimizer_state_dict"]
+        b = torch.load(directory / theirs.parent.name / theirs.name, weights_only=False)["optimizer_state_dict"]
         ours = dict(tensors_of(b))
         for path, tensor in tensors_of(a):
             mine, whole = ours[path].flatten(), tensor.flatten()
@@ -152,3 +149,19 @@ def test_a_state_in_its_own_layout_is_in_the_files_as_deepspeed_wrote_it(ckpt, o
             assert mine.dtype == whole.dtype and torch.equal(mine[used], whole[:len(mine)][used]), path
             compared += 1
     assert compared > 4
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_a_state_in_its_own_layout_is_in_the_files_as_deepspeed_wrote_it(ckpt, out, name):
+    pytest.importorskip("deepspeed")
+    ckpt("convert", GOLDEN / "deepspeed" / name / "ckpt", out / "same", "--to", "deepspeed")
+    in_the_files_as_deepspeed_wrote_it(name, out / "same")
+
+
+@pytest.mark.parametrize("name", ["zero2_bf16_dp4", "zero2_fp32_dp3_round_robin"])
+def test_so_is_a_state_that_was_in_the_universal_format(ckpt, out, name):
+    """The order of a flat tensor is that of the optimizer's groups, which the universal format keeps."""
+    pytest.importorskip("deepspeed")
+    ckpt("convert", GOLDEN / "deepspeed" / name / "ckpt", out / "universal")
+    ckpt("convert", out / "universal", out / "same", "--to", "deepspeed")
+    in_the_files_as_deepspeed_wrote_it(name, out / "same")

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "format/model/cut.hpp"
+
 namespace ckpt::deepspeed {
 namespace {
 
@@ -104,11 +106,18 @@ ValuePtr text_value(std::string text) {
   return std::make_shared<const Value>(Value{std::move(text)});
 }
 
-GroupNames group_names(const std::vector<GroupShapes>& groups) {
+GroupNames group_names(const ModelStates& model, std::uint64_t round_robin_ranks) {
   GroupNames names;
-  for (const GroupShapes& group : groups) {
-    std::vector<ValuePtr>& members = names.emplace_back();
-    for (const NamedShape& shape : group) members.push_back(text_value(shape.name));
+  for (std::size_t g = 0; g < model.param_shapes->size(); ++g) {
+    const GroupShapes& group = (*model.param_shapes)[g];
+    std::vector<ValuePtr>& members = names.emplace_back(group.size());
+    // Each expert-parallel rank has a flat tensor of its own experts.
+    const auto experts = model.expert_groups.find(g);
+    const std::uint64_t sets = experts == model.expert_groups.end() ? 1 : experts->second.rank_count;
+    const std::size_t length = group.size() / static_cast<std::size_t>(sets);
+    const auto order = cut::round_robin(length, std::max<std::uint64_t>(round_robin_ranks / sets, 1));
+    for (std::size_t at = 0; at < group.size(); ++at)
+      members[at / length * length + order[at % length]] = text_value(group[at].name);
   }
   return names;
 }

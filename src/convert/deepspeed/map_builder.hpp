@@ -58,7 +58,9 @@ constexpr std::string_view kMasterSlot = "master";
 
 /// The names of the parameters of each flat group, sub-group or index. Values, so that all ranks' objects share them.
 using GroupNames = std::vector<std::vector<ValuePtr>>;
-GroupNames group_names(const std::vector<GroupShapes>& groups);
+/// In the optimizer's order; param_shapes is in that of the flat tensors.
+/// round_robin_ranks  data-parallel ranks among which round_robin_gradients dealt the parameters; 0: it did not
+GroupNames group_names(const ModelStates& model, std::uint64_t round_robin_ranks);
 ValuePtr text_value(std::string text);
 
 /// The objects that every stage stores once per rank: `optimizer.param_groups`, with parameters by name, and

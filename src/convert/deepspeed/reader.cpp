@@ -191,7 +191,8 @@ class Reader {
     std::vector<FrozenParts> frozen;
     CKPT_CHECK(read_lead_model(frozen));
     for (std::uint64_t rank = 1; stage_ == 3 && rank < rank_count_; ++rank) CKPT_CHECK(read_rank_model(rank, frozen));
-    names_ = group_names(*model_.param_shapes);
+    const bool dealt = model_.facts.round_robin && stage_ != 3 && !bf16_optimizer_;
+    names_ = group_names(model_, dealt ? rank_count_ : 0);
     std::vector<OptimStates> ranks;
     for (std::uint64_t rank = 0; rank < rank_count_; ++rank) {
       CKPT_TRY(OptimStates states, read_optim(rank));

@@ -68,6 +68,15 @@ Result<Partition> partition(const Split& split) {
                    .part_elements = ceil_div(split.length, split.part_count)};
 }
 
+std::vector<std::size_t> round_robin(std::size_t parameter_count, std::uint64_t part_count) {
+  std::vector<std::size_t> out;
+  out.reserve(parameter_count);
+  for (std::uint64_t bucket = 0; bucket < part_count && bucket < parameter_count; ++bucket) {
+    for (std::uint64_t i = bucket; i < parameter_count; i += part_count) out.push_back(static_cast<std::size_t>(i));
+  }
+  return out;
+}
+
 Result<std::vector<std::size_t>> sub_groups(const SubGroupOptions& options) {
   std::uint64_t total = 0;
   for (const std::uint64_t elements : options.part_elements) {

@@ -68,6 +68,12 @@ struct Partition {
 /// errors   corrupt: no parts
 Result<Partition> partition(const Split& split);
 
+/// The order in which DeepSpeed's round_robin_gradients lays the parameters of a flat group out: number i belongs to
+/// bucket i mod `part_count`, and buckets follow each other.
+/// returns  for each place in the flat order the number of its parameter
+/// source   deepspeed/runtime/zero/stage_1_and_2.py: _round_robin_reorder
+std::vector<std::size_t> round_robin(std::size_t parameter_count, std::uint64_t part_count);
+
 /// The ends of the stage-3 sub-groups of one parameter group: indices one past the last parameter of each. Whole
 /// parameters are added until their parts reach `sub_group_elements`; a group that fits stays one sub-group.
 /// source   deepspeed/runtime/zero/stage3.py: _create_fp16_sub_groups

@@ -346,7 +346,8 @@ class ModelParallelReader {
                                        "says which rank's folder is which: not readable"),
                             kWhatIsRead));
     }
-    if (d == 0) names_ = group_names(*models_[m].param_shapes);
+    const bool dealt = facts_.round_robin && !per_rank_ && !states.padding_kept;
+    if (d == 0) names_ = group_names(models_[m], dealt ? *part_count : 0);
     CKPT_TRY(auto objects, group_objects(states, &names_));
     std::move(states.objects.begin(), states.objects.end(), std::back_inserter(objects));
     states.objects.clear();

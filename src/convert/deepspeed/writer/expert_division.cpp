@@ -24,25 +24,26 @@ namespace {
 /// What DeepSpeed calls a group of experts, with the number of their ranks.
 constexpr std::string_view kExpertGroup = "ep_size_";
 
-class ExpertDivision {
+std::uint64_t source_ranks(const WriteRequest& request) {
+  for (const auto& [name, degree] : request.source->meta.mesh) {
+    if (name == "ep") return std::max<std::uint64_t>(degree, 1);
+  }
+  return 1;
+}
+
+/// The experts as the source has them.
+class SourceExperts {
  public:
-  ExpertDivision(const WriteRequest& request, bool universal, TrainingTarget& target)
+  SourceExperts(const WriteRequest& request, bool universal, TrainingTarget& target)
       : request_(request), universal_(universal), target_(target) {}
 
   Result<> run() {
     CKPT_CHECK(find_experts());
     for (TargetGroup& group : target_.groups) CKPT_CHECK(settle_experts(group));
-    return divide_all();
+    return {};
   }
 
  private:
-  std::uint64_t source_ranks() const {
-    for (const auto& [name, degree] : request_.source->meta.mesh) {
-      if (name == "ep") return std::max<std::uint64_t>(degree, 1);
-    }
-    return 1;
-  }
-
   /// The mixture-of-experts layers, in the order of the module, as the source divides them.
   Result<> find_experts() {
     std::vector<std::map<std::uint64_t, std::vector<std::size_t>>> members;  // by expert, of each layer
@@ -51,7 +52,7 @@ class ExpertDivision {
       if (!parts) continue;
       const auto [at, is_new] = target_.expert_at.emplace(parts->layer, target_.experts.size());
       if (is_new) {
-        target_.experts.push_back({.name = at->first, .number = at->second, .ranks = source_ranks()});
+        target_.experts.push_back({.name = at->first, .number = at->second, .ranks = source_ranks(request_)});
         members.emplace_back();
       }
       members[at->second][parts->number].push_back(i);
@@ -103,7 +104,7 @@ class ExpertDivision {
     const std::string& first = target_.state.model[group.members.front()].name;
     if (count != group.members.size())
       return fail(cannot_hold(request_, first + ": its parameter group mixes experts and other parameters", first));
-    group.expert_ranks = source_ranks();
+    group.expert_ranks = source_ranks(request_);
     for (const auto& [name, value] : group.options) {
       const auto* text = name == "name" ? text_of(&value) : nullptr;
       if (text == nullptr || !text->starts_with(kExpertGroup)) continue;
@@ -115,8 +116,17 @@ class ExpertDivision {
     return {};
   }
 
+  const WriteRequest& request_;
+  const bool universal_;
+  TrainingTarget& target_;
+};
+
+class ExpertDivision {
+ public:
+  ExpertDivision(const WriteRequest& request, TrainingTarget& target) : request_(request), target_(target) {}
+
   /// Gives every group of experts the ranks that are asked for, or the source's.
-  Result<> divide_all() {
+  Result<> run() {
     std::set<std::uint64_t> degrees;
     for (const TargetGroup& group : target_.groups) {
       if (group.expert_ranks != 0) degrees.insert(group.expert_ranks);
@@ -135,6 +145,7 @@ class ExpertDivision {
     return {};
   }
 
+ private:
   std::vector<std::uint64_t> expert_counts() const {
     std::vector<std::uint64_t> out;
     for (const ExpertLayer& layer : target_.experts) out.push_back(layer.experts);
@@ -248,11 +259,10 @@ class ExpertDivision {
     const std::string& first = target_.state.model[group.members.front()].name;
     return fail(cannot_hold(
         request_, first + ": its expert group is so large that DeepSpeed splits it, differently for each --ep", first,
-        fmt::format("--ep {}    is that of the source", source_ranks())));
+        fmt::format("--ep {}    is that of the source", source_ranks(request_))));
   }
 
   const WriteRequest& request_;
-  const bool universal_;
   TrainingTarget& target_;
   bool redivided_ = false;                                          // over other ranks than in the source
   std::unordered_map<std::string, const TargetGroup*> group_of_{};  // parameters of experts, without their numbers
@@ -260,8 +270,12 @@ class ExpertDivision {
 
 }  // namespace
 
-Result<> divide_experts(const WriteRequest& request, bool universal, TrainingTarget& target) {
-  return ExpertDivision(request, universal, target).run();
+Result<> find_experts(const WriteRequest& request, bool universal, TrainingTarget& target) {
+  return SourceExperts(request, universal, target).run();
+}
+
+Result<> divide_experts(const WriteRequest& request, TrainingTarget& target) {
+  return ExpertDivision(request, target).run();
 }
 
 }  // namespace ckpt::deepspeed

@@ -120,7 +120,7 @@ class ModelFile {
     if (!partitions_weights()) {
       for (const TargetGroup& group : target_.groups) {
         const GroupShare share = share_of(target_, group, 0);
-        out.push_back(shapes_of(share.group, flat_order(target_, share.group)));
+        out.push_back(shapes_of(share.group, flat_order(target_, share)));
       }
       return list_of(std::move(out));
     }

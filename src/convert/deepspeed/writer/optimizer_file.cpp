@@ -128,7 +128,7 @@ class OptimizerFile {
     for (std::size_t g = 0; g < target_.groups.size(); ++g) {
       const GroupShare share = share_of(target_, target_.groups[g], rank_);
       const TargetGroup& group = share.group;
-      const auto members = flat_order(target_, group);
+      const auto members = flat_order(target_, share);
       CKPT_TRY(const FlatTensor flat, flat_partition(elements_of(group, members), share.parts, share.part));
       masters.push_back(archive_.flat(flat.elements - flat.padding, Dtype::f32, runs(group, members, flat, {})));
       if (target_.fresh) {
@@ -221,9 +221,10 @@ Result<std::vector<SubGroup>> sub_groups_of(const TrainingTarget& target) {
   return out;
 }
 
-std::vector<std::size_t> flat_order(const TrainingTarget& target, const TargetGroup& group) {
-  if (target.round_robin) return round_robin_order(group.members.size(), target.dp);
-  std::vector<std::size_t> out(group.members.size());
+std::vector<std::size_t> flat_order(const TrainingTarget& target, const GroupShare& share) {
+  const std::size_t members = share.group.members.size();
+  if (target.round_robin) return cut::round_robin(members, share.parts);
+  std::vector<std::size_t> out(members);
   std::iota(out.begin(), out.end(), std::size_t{0});
   return out;
 }

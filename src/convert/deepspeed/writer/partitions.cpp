@@ -37,13 +37,4 @@ Result<FlatTensor> parameter_partitions(std::span<const std::uint64_t> members, 
   return out;
 }
 
-std::vector<std::size_t> round_robin_order(std::size_t members, std::uint64_t dp) {
-  std::vector<std::size_t> out;
-  out.reserve(members);
-  for (std::uint64_t bucket = 0; bucket < dp && bucket < members; ++bucket) {
-    for (std::uint64_t i = bucket; i < members; i += dp) out.push_back(static_cast<std::size_t>(i));
-  }
-  return out;
-}
-
 }  // namespace ckpt::deepspeed

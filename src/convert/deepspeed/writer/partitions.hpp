@@ -36,10 +36,4 @@ Result<FlatTensor> flat_partition(std::span<const std::uint64_t> members, std::u
 /// padding.
 Result<FlatTensor> parameter_partitions(std::span<const std::uint64_t> members, std::uint64_t dp, std::uint64_t rank);
 
-/// The order in which round_robin_gradients lays the parameters of a group out: index i belongs to bucket i mod dp.
-///
-/// returns  indices of members, in flat order
-/// source   deepspeed/runtime/zero/stage_1_and_2.py: _round_robin_reorder
-std::vector<std::size_t> round_robin_order(std::size_t members, std::uint64_t dp);
-
 }  // namespace ckpt::deepspeed

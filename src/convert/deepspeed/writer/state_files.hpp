@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "convert/deepspeed/writer/expert_layout.hpp"
 #include "convert/deepspeed/writer/training_target.hpp"
 
 /// The files of a native directory, as DeepSpeed's engine writes them.
@@ -17,8 +18,8 @@ struct SubGroup {
 /// source  deepspeed/runtime/zero/stage3.py: _create_fp16_sub_groups
 Result<std::vector<SubGroup>> sub_groups_of(const TrainingTarget& target);
 
-/// Members of a group in the order of its flat tensor (stages 1 and 2).
-std::vector<std::size_t> flat_order(const TrainingTarget& target, const TargetGroup& group);
+/// Members of a rank's group in the order of its flat tensor (stages 1 and 2).
+std::vector<std::size_t> flat_order(const TrainingTarget& target, const GroupShare& share);
 
 /// mp_rank_00_model_states.pt; of stage 3 the file of one rank.
 ///

@@ -64,12 +64,10 @@ class Preparation {
     choose_dtype();
     CKPT_CHECK(check_types(request_, out_));
     CKPT_CHECK(add_groups());
-    CKPT_CHECK(divide_experts(request_, universal_, out_));
-    CKPT_CHECK(check_pipeline_type());
     read_config();
-    if (out_.round_robin && !out_.experts.empty())
-      return fail(cannot_hold(request_, "writing experts ordered by round_robin_gradients is not supported", {},
-                              "use --to ckpt or --to safetensors"));
+    CKPT_CHECK(find_experts(request_, universal_, out_));
+    CKPT_CHECK(divide_experts(request_, out_));
+    CKPT_CHECK(check_pipeline_type());
     add_client_state();
     return std::move(out_);
   }
@@ -388,8 +386,7 @@ class Preparation {
 
   Result<> check_pipeline_type() const {
     if (!out_.pipeline || out_.stage != 0 || out_.model_dtype != Dtype::bf16 || out_.fresh) return {};
-    return fail(cannot_hold(request_,
-                            "a bf16 pipeline at ZeRO stage 0 needs BF16_Optimizer files, which ckpt cannot write", {},
+    return fail(cannot_hold(request_, "DeepSpeed loads no optimizer state into a bf16 pipeline at ZeRO stage 0", {},
                             "--zero-stage 1    is the nearest"));
   }
 
@@ -419,13 +416,10 @@ class Preparation {
       out_.sub_group_elements = static_cast<std::uint64_t>(*size);
     out_.round_robin = truth(member(zero, "round_robin_gradients")).value_or(false);
     out_.data_before_experts = truth(member(config, "use_data_before_expert_parallelism")).value_or(false);
-    if (out_.round_robin && !universal_) {
-      if (map_.format == "deepspeed" && (mesh("zero") == 1 || mesh("zero") == 2)) undo_round_robin();
-      if (out_.stage == 1 || out_.stage == 2)
-        out_.notes.push_back({.severity = Severity::warning,
-                              .text = "laid out for round_robin_gradients, as the source's configuration sets it: a "
-                                      "run that does not set it would load wrong values"});
-    }
+    if (out_.round_robin && !universal_ && (out_.stage == 1 || out_.stage == 2))
+      out_.notes.push_back({.severity = Severity::warning,
+                            .text = "laid out for round_robin_gradients, as the source's configuration sets it: a run "
+                                    "that does not set it would load wrong values"});
     DictValue out;
     if (const auto* dict = config != nullptr ? std::get_if<Dict>(&config->v) : nullptr) {
       for (const auto& [key, value] : dict->items) {
@@ -443,21 +437,6 @@ class Preparation {
       out.set("zero_optimization", std::move(stage).finish());
     }
     out_.config = std::move(out).finish();
-  }
-
-  /// The source's reader gives the flat order; the optimizer's is joined from its buckets.
-  void undo_round_robin() {
-    const std::uint64_t dp = std::max<std::uint64_t>(mesh("dp"), 1);
-    for (TargetGroup& group : out_.groups) {
-      const TargetGroup flat = group;
-      std::size_t at = 0;
-      for (std::uint64_t bucket = 0; bucket < dp; ++bucket) {
-        for (std::uint64_t i = bucket; i < flat.members.size(); i += dp, ++at) {
-          group.members[static_cast<std::size_t>(i)] = flat.members[at];
-          group.elements[static_cast<std::size_t>(i)] = flat.elements[at];
-        }
-      }
-    }
   }
 
   /// Other state of the source, by its top-level keys.
