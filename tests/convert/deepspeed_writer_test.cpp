@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,6 +12,7 @@
 #include "convert/formats.hpp"
 #include "convert/open_source.hpp"
 #include "support/golden.hpp"
+#include "support/temp_dir.hpp"
 
 namespace ckpt {
 namespace {
@@ -153,6 +155,53 @@ TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
   EXPECT_EQ(refusal(request_of(half, {.dp = 4}, ranks)),
             "out: convert: DeepSpeed loads no optimizer state into a bf16 pipeline at ZeRO stage 0 | --zero-stage 1    "
             "is the nearest");
+}
+
+TEST(DeepSpeedWriter, ExpertsOfModelParallelRanksKeepTheirFilesAndAreDividedAnew) {
+  auto ranks = std::make_shared<RankLayout>();
+  const Map slices = golden_deepspeed("moe_ep2_tp2_dp4_zero2_bf16_slices", ranks);
+  const auto wider = deepspeed_format().writer->lay_out(request_of(slices, {.zero_stage = 0, .dp = 4, .ep = 4}, ranks));
+  ASSERT_TRUE(wider.has_value()) << wider.error().message;
+  std::vector<std::string> names{"global_step3/mp_rank_00_model_states.pt", "global_step3/mp_rank_01_model_states.pt"};
+  for (const std::string rank : {"00", "01"}) {
+    for (const std::string expert : {"0", "1", "2", "3"}) {
+      names.push_back("global_step3/layer_0_expert_" + expert + "_mp_rank_" + rank + "_model_states.pt");
+      names.push_back("global_step3/expp_rank_" + expert + "_mp_rank_" + rank + "_optim_states.pt");
+    }
+  }
+  std::ranges::sort(names);
+  EXPECT_EQ(names_of_files(*wider), names);
+  ranks = std::make_shared<RankLayout>();
+  const Map pipeline = golden_deepspeed("moe_ep2_pp2_dp2_zero1_fp32", ranks);
+  const auto longer = deepspeed_format().writer->lay_out(request_of(pipeline, {.dp = 2, .ep = 1}, ranks));
+  ASSERT_TRUE(longer.has_value()) << longer.error().message;
+  EXPECT_EQ(longer->files.size(), 2u * (1 + 2 + 4));  // model, optimizers, experts: no layer files
+  EXPECT_NE(refusal(request_of(pipeline, {.zero_stage = 2, .dp = 2}, ranks)).find("--zero-stage 1    is the nearest"),
+            std::string::npos);
+}
+
+TEST(DeepSpeedWriter, ExpertsThatModelParallelRanksHaveForThemselvesAreRefusedByName) {
+  auto io = open_io(IoKind::threads, 8);
+  ASSERT_TRUE(io.has_value());
+  for (const auto& [name, words] :
+       {std::pair{"moe_ep4_tp2_dp4_zero1_fp32", "experts that each tensor-parallel rank has for itself"},
+        std::pair{"moe_ep1_pp2_dp2_zero0_fp16", "experts of model-parallel ranks without ZeRO"}}) {
+    const auto source = open_source(**io, golden_root("deepspeed/" + std::string(name)), "",
+                                    {.ranks_apart = std::make_shared<RankLayout>()});
+    ASSERT_FALSE(source.has_value()) << name;
+    EXPECT_EQ(source.error().code, Errc::unsupported);
+    EXPECT_NE(source.error().message.find(words), std::string::npos) << source.error().message;
+    EXPECT_EQ(source.error().hint, "use --to ckpt or --to safetensors");
+  }
+  const TempDir directory(memory_temp_dir());
+  const std::string root = directory.path() + "/ckpt";
+  std::filesystem::copy(golden_root("deepspeed/moe_ep2_pp2_dp2_zero1_fp32"), root,
+                        std::filesystem::copy_options::recursive);
+  const std::string layer = "/global_step3/layer_02-model_states.pt";
+  std::filesystem::copy(golden_root("deepspeed/pp2_dp2_zero1_fp32") + layer, root + layer);
+  const auto mixed = open_source(**io, root, "", {.ranks_apart = std::make_shared<RankLayout>()});
+  ASSERT_FALSE(mixed.has_value());
+  EXPECT_NE(mixed.error().message.find("a pipeline with experts in some of its stages only"), std::string::npos);
 }
 
 TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByNameOnceTheirRanksAreJoined) {

@@ -240,7 +240,8 @@ class ModelParallelRun(DeepSpeedRun):
                 different_slices(model, place.model)
             model.universal_checkpoint_info = rules(bool(experts), bare and stages == 1)
         # Without ZeRO files have no names: one group, so that the order of the module tells them.
-        groups = groups_of(model) if not experts or self.stage > 0 else [{"params": [p for p in model.parameters() if p.requires_grad]}]
+        one_group = case.get("one_group", bool(experts) and self.stage == 0)
+        groups = [{"params": [p for p in model.parameters() if p.requires_grad]}] if one_group else groups_of(model)
         if experts:
             from deepspeed.moe.utils import split_params_into_different_moe_groups_for_optimizer as split
             groups = split([{**g, "name": str(i)} for i, g in enumerate(groups)])

@@ -10,7 +10,7 @@ from test_deepspeed import ENVIRONMENT, launch
 from test_deepspeed_resume import same, same_facts, told
 
 SCRIPT = "deepspeed_model_parallel.py"
-ROUND_ROBIN = {"round_robin_gradients": True}
+ROUND_ROBIN, SLICES = {"zero": {"round_robin_gradients": True}}, {"slices": True}
 
 # Of the source: what is trained, ZeRO stage, type, expert-parallel ranks.
 # Experts come first: DeepSpeed keeps the mesh of the last model-parallel run, also for experts.
@@ -30,8 +30,8 @@ EXPERT_CELLS = [("m0", 0, 1), ("m0", 0, 2), ("m0b", 0, 2), ("m1", 2, 1), ("m1", 
 
 
 def case_of(source, **more):
-    kind, stage, dtype, ep, *zero = source
-    return {"kind": kind, "stage": stage, "dtype": dtype, "ep": ep, "zero": zero[0] if zero else {}, **more}
+    kind, stage, dtype, ep, *others = source
+    return {"kind": kind, "stage": stage, "dtype": dtype, "ep": ep, **(others[0] if others else {}), **more}
 
 
 def train(path, sources, ranks):
@@ -82,6 +82,13 @@ def test_what_no_ranks_can_hold_is_refused_with_what_is_nearest(ckpt, tmp_path):
 @pytest.mark.slow
 def test_deepspeed_resumes_model_parallel_runs_at_other_stages_with_fewer_ranks(ckpt, tmp_path):
     resumed(ckpt, tmp_path, MORE_SOURCES, MORE_CELLS, (4, 2))
+
+
+@pytest.mark.slow
+def test_deepspeed_resumes_experts_of_model_parallel_ranks(ckpt, tmp_path):
+    sources = {"x2": ("tensor+experts", 2, "bf16", 2, SLICES), "x1": ("tensor+experts", 1, "fp32", 1, SLICES | {"one_group": True}),
+               "q1": ("pipeline+experts", 1, "fp32", 2), "q1h": ("pipeline+experts", 1, "fp16", 1, {"one_group": True})}
+    resumed(ckpt, tmp_path, sources, [("x2", 2, 2), ("x2", 1, 4), ("x1", 2, 1), ("x1", 0, 2), ("q1", 1, 2), ("q1", 1, 4), ("q1h", 0, 1)], (4, 8))
 
 
 @pytest.mark.slow

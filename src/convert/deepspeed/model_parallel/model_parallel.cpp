@@ -239,11 +239,9 @@ class ModelParallelReader {
     if (per_rank_) return refuse_experts(file, model);
     const bool whole_optimizer = !model.param_shapes && files_.optims.empty();
     const RankExperts& mine = experts_.emplace_back(files_, m, mesh_.tensor_ranks, model.num_experts);
-    if (const std::string name = mine.missing(whole_optimizer); !name.empty()) return fail(missing(name));
-    if (const std::string name = mine.surplus(whole_optimizer); !name.empty()) {
-      return fail(corrupt(name, "belongs to a save with other ranks or experts"));
-    }
+    CKPT_CHECK(mine.check_files(tag_, whole_optimizer));
     if (model.num_experts.empty()) return {};
+    if (apart_) CKPT_CHECK(mine.check_apart(file, whole_optimizer));
     if (mine.cut() == ExpertCut::whole) mesh_.whole_experts.insert(stage_of(m));
     return add_experts(set_, tag_, mine.files(), mine.share(), model);
   }
@@ -538,6 +536,7 @@ class ModelParallelReader {
     if (reordered_ranks_ > 0) builder_.find(Severity::note, reordered_text(reordered_ranks_));
     Map map = builder_.take();
     map.format = "deepspeed";
+    map.module_order = apart_ != nullptr;  // of each rank
     const std::uint64_t stages = mesh_.model_ranks / mesh_.tensor_ranks;
     const bool bf16_optimizer = !fragment_shapes_.empty();
     if (bf16_optimizer) stage_ = 0;  // its files are those of stage 1

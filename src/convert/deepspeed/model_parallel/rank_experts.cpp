@@ -39,6 +39,7 @@ RankExperts::RankExperts(const ModelParallelFiles& files, std::uint64_t model_ra
                          const std::vector<std::uint64_t>& counts)
     : model_rank_(model_rank),
       counts_(counts),
+      beside_layers_(!files.layers.empty()),
       files_(of_rank(files.experts, model_rank)),
       optims_(of_rank(files.expert_optims, model_rank)) {
   const std::uint64_t tensor_rank = model_rank % tensor_ranks;
@@ -67,6 +68,36 @@ std::uint64_t RankExperts::most_expert_ranks(const ModelStates& model) const {
   std::uint64_t most = expert_ranks_;
   for (const auto& [index, group] : model.expert_groups) most = std::max(most, group.rank_count * share_.stride);
   return most;
+}
+
+Result<> RankExperts::check_files(const Tag& tag, bool whole_optimizer) const {
+  if (const std::string name = missing(whole_optimizer); !name.empty()) {
+    const std::string path = path_in(tag, name);
+    return fail({.code = Errc::incomplete,
+                 .message = path + ": the file is missing",
+                 .file = path,
+                 .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
+  }
+  if (const std::string name = surplus(whole_optimizer); !name.empty()) {
+    const std::string path = path_in(tag, name);
+    return fail({.code = Errc::corrupt,
+                 .message = path + ": belongs to a save with other ranks or experts",
+                 .file = path,
+                 .hint = "move the files of the older save away"});
+  }
+  return {};
+}
+
+Result<> RankExperts::check_apart(const StateFile& file, bool whole_optimizer) const {
+  const auto refused = [&](const std::string& what) {
+    return fail(with_hint(file.error(Errc::unsupported, what + " cannot be written for DeepSpeed again"),
+                          "use --to ckpt or --to safetensors"));
+  };
+  if (whole_optimizer) return refused("experts of model-parallel ranks without ZeRO");
+  if (cut_ == ExpertCut::whole)
+    return refused("experts that each tensor-parallel rank has for itself (no enable_expert_tensor_parallelism)");
+  if (beside_layers_) return refused("a pipeline with experts in some of its stages only");
+  return {};
 }
 
 std::string RankExperts::missing(bool whole_optimizer) const {

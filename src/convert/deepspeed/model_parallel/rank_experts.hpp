@@ -36,18 +36,23 @@ class RankExperts {
   /// model  of this rank
   std::uint64_t most_expert_ranks(const ModelStates& model) const;
 
-  /// The first file that is missing; empty if there is none. Of stage 0 also of `optims`.
-  std::string missing(bool whole_optimizer) const;
-  /// The first file that no rank of this save has written; empty if there is none.
-  std::string surplus(bool whole_optimizer) const;
+  /// whole_optimizer  of stage 0: `optims` are checked too
+  /// errors   incomplete, with the file: one is missing; corrupt: one that no rank of this save has written
+  Result<> check_files(const Tag& tag, bool whole_optimizer) const;
+  /// errors   unsupported: no DeepSpeed target can be written that keeps the layout of these ranks
+  /// file     the rank's model file
+  Result<> check_apart(const StateFile& file, bool whole_optimizer) const;
 
  private:
+  std::string missing(bool whole_optimizer) const;
+  std::string surplus(bool whole_optimizer) const;
   bool has(std::uint64_t layer, std::uint64_t expert) const;
 
   std::uint64_t model_rank_;
   std::vector<std::uint64_t> counts_;
   std::vector<std::uint64_t> local_counts_{};  // of each layer, if experts are whole: those of an expert-parallel rank
   ExpertCut cut_ = ExpertCut::slices;
+  bool beside_layers_ = false;  // stages without experts have layer files
   ExpertShare share_{};
   ExpertFiles files_{};
   std::vector<RankFile> optims_{};

@@ -21,7 +21,7 @@ class ModelFile {
   Result<TargetFile> build(std::string path, const std::string& id) {
     DictValue root;
     ValuePtr module = none_value();  // pipelines keep weights in layer files
-    if (!target_.pipeline) {
+    if (!target_.layer_files) {
       CKPT_TRY(module, module_value());
     }
     root.set("module", std::move(module));
@@ -138,7 +138,7 @@ class ModelFile {
     DictValue shapes;
     DictValue fragments;
     for (const ModelTensor& entry : state_.model) {
-      if (target_.stage == 1 || target_.pipeline || !may_be_frozen(entry) ||
+      if (target_.stage == 1 || target_.layer_files || !may_be_frozen(entry) ||
           expert_layer_of(target_, entry.name) != nullptr)
         continue;
       shapes.set(entry.name, size_of(entry.shape));

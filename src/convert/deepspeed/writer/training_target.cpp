@@ -156,11 +156,14 @@ class Preparation {
     return {};
   }
 
+  /// Also of one stage; with experts it has no layer files.
+  bool is_pipeline() const { return out_.layer_files || out_.model_ranks > out_.tensor_ranks; }
+
   Result<> keep_model_parallel(const RankLayout& ranks) {
     out_.model_ranks = ranks.ranks.size();
     out_.tensor_ranks = ranks.tensor_ranks;
-    out_.pipeline = !ranks.layers.empty();
-    if (!out_.pipeline || out_.stage < 2) return {};
+    out_.layer_files = !ranks.layers.empty();
+    if (!is_pipeline() || out_.stage < 2) return {};
     return fail(cannot_hold(request_, fmt::format("DeepSpeed does not support pipelines at ZeRO stage {}", out_.stage),
                             {}, "--zero-stage 1    is the nearest"));
   }
@@ -173,7 +176,8 @@ class Preparation {
     CKPT_CHECK(check_ranks(stages, "pipeline-parallel", ""));
     out_.model_ranks = out_.tensor_ranks * stages;
     CKPT_CHECK(check_ranks(out_.model_ranks, "model-parallel", ""));
-    out_.pipeline = out_.model_ranks > 1;  // as ds_to_universal.py leaves layers behind, so are slices of weights here
+    out_.layer_files =
+        out_.model_ranks > 1;  // as ds_to_universal.py leaves layers behind, so are slices of weights here
     if (out_.tensor_ranks == 1 || out_.slice_info() != nullptr) return {};
     return fail(cannot_hold(request_,
                             "the source has no universal_checkpoint_info, which describes how to slice parameters", {},
@@ -385,7 +389,7 @@ class Preparation {
   }
 
   Result<> check_pipeline_type() const {
-    if (!out_.pipeline || out_.stage != 0 || out_.model_dtype != Dtype::bf16 || out_.fresh) return {};
+    if (!is_pipeline() || out_.stage != 0 || out_.model_dtype != Dtype::bf16 || out_.fresh) return {};
     return fail(cannot_hold(request_, "DeepSpeed loads no optimizer state into a bf16 pipeline at ZeRO stage 0", {},
                             "--zero-stage 1    is the nearest"));
   }

@@ -55,7 +55,7 @@ struct TrainingTarget {
   std::uint64_t model_rank = 0;    ///< the model-parallel rank that this is of
   std::uint64_t model_ranks = 1;   ///< tensor-parallel ranks x pipeline stages
   std::uint64_t tensor_ranks = 1;  ///< of a stage
-  bool pipeline = false;           ///< weights are in layer files
+  bool layer_files = false;        ///< weights are in files of a pipeline's layers
   std::string tag{};
   std::vector<ExpertLayer> experts{};
   std::map<std::string, std::size_t, std::less<>> expert_at{};  ///< ExpertLayer::name -> index of `experts`

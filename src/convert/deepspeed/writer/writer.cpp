@@ -72,14 +72,16 @@ Result<> add_experts(const TrainingTarget& target, const WriteRequest& request, 
     for (std::uint64_t expert = 0; expert < layer.experts; ++expert) {
       CKPT_CHECK(not_stopped(request));
       CKPT_TRY(TargetFile file,
-               expert_file(target, layer, expert, below + expert_file_name(layer.number, expert), request.id));
+               expert_file(target, layer, expert, below + expert_file_name(layer.number, expert, target.model_rank),
+                           request.id));
       out.files.push_back(std::move(file));
     }
   }
   const bool whole = target.stage == 0 && !target.experts.empty() && !target.fresh;
   for (std::uint64_t rank = 0; whole && rank < most_expert_ranks(target); ++rank) {
     CKPT_CHECK(not_stopped(request));
-    CKPT_TRY(TargetFile file, expert_optimizer_file(target, rank, below + expert_optim_name(rank), request.id));
+    CKPT_TRY(TargetFile file,
+             expert_optimizer_file(target, rank, below + expert_optim_name(rank, target.model_rank), request.id));
     out.files.push_back(std::move(file));
   }
   return {};
