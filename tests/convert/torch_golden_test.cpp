@@ -98,10 +98,17 @@ TEST_P(TorchGolden, OptimizerStateIsTold) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchGolden,
-                         testing::Values("pt_align4k", "pt_dtypes", "pt_legacy", "pt_mixed", "pt_nocrc", "pt_trainer",
-                                         "fsdp1_full", "rank_files_dtensor", "rank_files_placements", "tc_plain",
-                                         "tc_shard0_w3"),
+                         testing::Values("lightning", "pt_align4k", "pt_dtypes", "pt_legacy", "pt_mixed", "pt_nocrc",
+                                         "pt_trainer", "fsdp1_full", "rank_files_dtensor", "rank_files_placements",
+                                         "tc_plain", "tc_shard0_w3"),
                          [](const auto& one) { return std::string(one.param); });
+
+TEST(TorchGoldenFiles, TensorsOfHooksAreNotWeightsOfALightningModule) {
+  const Map map = opened(golden_root("torch/lightning"));
+  for (const char* name : {"hook.generator", "hook.scale"})
+    EXPECT_EQ(map.tensors[find_tensor(map, name)].role, Role::slot) << name;
+  EXPECT_EQ(map.meta.step, 3u);
+}
 
 TEST(TorchGoldenFiles, LaterFilesGetTheirNameInFront) {
   const Map trainer = opened(golden_root("torch/pt_trainer"));

@@ -89,8 +89,21 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
     }
     return {};
   }
+  demote_lightnings(first_tensor);
   find_step(parts_.back());
   return {};
+}
+
+/// Lightning keeps the tensors of the module under "state_dict"; all others belong to callbacks and hooks.
+/// source  lightning/pytorch/trainer/connectors/checkpoint_connector.py: dump_checkpoint
+void MapBuilder::demote_lightnings(std::size_t first_tensor) {
+  const pickle::Graph& graph = parts_.back().archive.graph;
+  if (graph.find(graph.root(), "pytorch-lightning_version") == kNone) return;
+  for (std::size_t i = first_tensor; i < map_.tensors.size(); ++i) {
+    const Path& path = tensors_[i].path;
+    if (map_.tensors[i].role == Role::param && !path.empty() && path.front() != PathPart("state_dict"))
+      map_.tensors[i].role = Role::slot;
+  }
 }
 
 Result<> MapBuilder::add_tensor(std::uint32_t part_index, Path path, NodeId node) {

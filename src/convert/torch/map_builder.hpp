@@ -77,6 +77,7 @@ class MapBuilder {
   void find_step(Part& part);
   Result<> check_one_checkpoint() const;
   Result<> name_all();
+  void demote_lightnings(std::size_t first_tensor);
   void name_parameters();
   void name_group_members(const Item& item, Value& value) const;
   void add_aliases();
