@@ -12,7 +12,7 @@ Verb convert_verb() {
       .arguments = "SRC DST",
       .least_arguments = 2,
       .most_arguments = 2,
-      .summary = "Convert a checkpoint to safetensors, HDF5 or the ckpt format",
+      .summary = "Convert a checkpoint to another format or layout",
       .about = {"SRC is a file or directory in any known format; ckpt detects it from file names and first bytes. DST "
                 "appears complete or not at all: ckpt writes a temporary directory next to it, checks and syncs it, "
                 "and renames it last. Existing files are kept unless --overwrite is given. If SRC changes during the "

@@ -7,6 +7,7 @@
 
 #include "convert/foreign_names.hpp"
 #include "convert/several_checkpoints.hpp"
+#include "format/files/extra_names.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt {
@@ -32,6 +33,30 @@ Detection detect(const Place& place) {
     }
   }
   return out;
+}
+
+/// A checkpoint with hashes of its files defines what belongs to it; other files next to it do not matter.
+void prefer_hashes(Detection& detection) {
+  const auto has_hashes = [](const Found& found) { return found.format->hashes != nullptr; };
+  if (std::ranges::count_if(detection.found, has_hashes) == 1)
+    std::erase_if(detection.found, [&](const Found& found) { return !has_hashes(found); });
+}
+
+/// In a trainer's folder, weights for inference next to a format with all training state are a copy of its weights.
+void prefer_training_state(const Place& place, Detection& detection) {
+  const auto holds_all = [](const Found& found) { return found.format->writer && found.format->writer->for_trainers; };
+  const bool is_trainers =
+      std::ranges::any_of(place.entries, [](const DirEntry& entry) { return marks_trainer_folder(entry.name); });
+  if (is_trainers && std::ranges::count_if(detection.found, holds_all) == 1)
+    std::erase_if(detection.found, [&](const Found& found) { return !holds_all(found); });
+}
+
+/// The formats that may be meant.
+Detection candidates_at(const Place& place) {
+  Detection detection = detect(place);
+  prefer_hashes(detection);
+  prefer_training_state(place, detection);
+  return detection;
 }
 
 /// For the error when nothing matches: the names in a directory, or the first bytes of a file.
@@ -65,7 +90,7 @@ std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
     const std::string below = join_path(place.root, one.name);
     const auto inner = place_at(place.io, below);
     if (!inner) continue;
-    const Detection detection = detect(*inner);
+    const Detection detection = candidates_at(*inner);
     if (detection.found.empty()) continue;
     one.why = fmt::format("{} ({})", detection.found.front().format->name, detection.found.front().match.why);
     if (const auto info = place.io.stat(below)) one.mtime_ns = info->mtime_ns;
@@ -89,13 +114,6 @@ std::string hint_above(const Place& place) {
                          detection.found.front().format->name, detection.found.front().match.why);
   }
   return "formats that can be read: " + readable_formats();
-}
-
-/// A checkpoint with hashes of its files defines what belongs to it; other files next to it do not matter.
-void prefer_hashes(Detection& detection) {
-  const auto has_hashes = [](const Found& found) { return found.format->hashes != nullptr; };
-  if (std::ranges::count_if(detection.found, has_hashes) == 1)
-    std::erase_if(detection.found, [&](const Found& found) { return !has_hashes(found); });
 }
 
 }  // namespace
@@ -124,8 +142,7 @@ Result<Place> place_at(Io& io, const std::string& root) {
 }
 
 Result<Found> choose(const Place& place) {
-  Detection detection = detect(place);
-  prefer_hashes(detection);
+  Detection detection = candidates_at(place);
   if (detection.found.size() == 1) return std::move(detection.found.front());
   if (detection.found.empty()) {
     if (detection.refusal) return fail(*std::move(detection.refusal));
@@ -173,7 +190,7 @@ Result<Found> forced(const Place& place, std::string_view from) {
 Recognition recognise(Io& io, const std::string& path) {
   const auto place = place_at(io, join_path(path, ""));
   if (!place) return {};
-  const Detection detection = detect(*place);
+  const Detection detection = candidates_at(*place);
   if (!detection.found.empty()) return {.format = detection.found.front().format};
   return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
 }

@@ -47,6 +47,10 @@ struct FormatWriter {
   std::span<const std::string_view> options{};
   /// The conversion id that a target of ours holds, for formats whose map has no id; else null.
   Result<std::string> (*stored_id)(Io& io, const std::string& root) = nullptr;
+  /// For a target of another format that is the directory of a trainer (`state_beside`): takes the trainer's other state
+  /// (schedulers, random states) out of the request, and lays out its files. Or null.
+  Result<Skeleton> (*lay_out_beside)(WriteRequest& request) = nullptr;
+  bool state_beside = false;  ///< trainers keep other state in files of their own next to it
   KeepsExtras extras = KeepsExtras::no;
   bool for_trainers = false;  ///< training state, rather than files for inference
   bool reads_steps = false;   ///< its layout depends on step counters: WriteRequest::scalars

@@ -36,6 +36,10 @@ constexpr std::array<std::string_view, 14> kDataNames{
     "*.pkl",         "*.pickle", "*.msgpack", "*.onnx",          "*.gguf", "*.npz",   "*.npy",
     "*.safetensors", "*.pt",     "*.pth",     "*.safetensors.*", "*.pt.*", "*.pth.*", "*.bin.*"};
 
+// Weights as a trainer writes them for inference.
+constexpr std::array<std::string_view, 3> kWeightsNames{"model*.safetensors", "adapter_model.safetensors",
+                                                        "pytorch_model*.bin"};
+
 constexpr std::array<std::string_view, 4> kTextNames{"*.txt", "*.md", "*.log", "*.csv"};
 
 bool matches_any(std::string_view name, std::span<const std::string_view> globs) {
@@ -65,6 +69,7 @@ class LookBeside {
       }
     }
     folders_.insert("");
+    holds_weights_ = std::ranges::any_of(map.tensors, [](const Tensor& tensor) { return tensor.role == Role::param; });
   }
 
   Result<Beside> run() {
@@ -72,6 +77,9 @@ class LookBeside {
       // Folders of a format with hashes are covered by its own check (Format::hashes).
       if (!folder.empty() && format_.hashes != nullptr) continue;
       CKPT_TRY(const auto entries, io_.list(join_path(root_, folder)));
+      if (folder.empty())
+        is_trainers_ =
+            std::ranges::any_of(entries, [](const DirEntry& entry) { return marks_trainer_folder(entry.name); });
       CKPT_CHECK(look(folder, entries, true));
     }
     tell();
@@ -158,8 +166,13 @@ class LookBeside {
       place.read_first();
       CKPT_TRY(is_data, is_known(place, path));
     }
-    if (is_data) data_.push_back(path);
+    if (is_data) (is_copy_of_weights(path) ? copies_ : data_).push_back(path);
     return {};
+  }
+
+  /// A trainer writes the weights of its checkpoint once more, for inference.
+  bool is_copy_of_weights(const std::string& path) const {
+    return is_trainers_ && holds_weights_ && parent_of(path).empty() && matches_any(path, kWeightsNames);
   }
 
   /// Whether a format recognises it. Unreadable files may be data too.
@@ -175,11 +188,16 @@ class LookBeside {
     return false;
   }
 
-  std::size_t found() const { return state_.size() + data_.size() + unread_.size() + others_.size(); }
+  std::size_t found() const { return state_.size() + data_.size() + copies_.size() + unread_.size() + others_.size(); }
 
   void tell() {
     tell_skipped(state_, Skipped::training_state);
     tell_skipped(data_, Skipped::data);
+    if (!copies_.empty())
+      out_.findings.push_back({.text = fmt::format("{}: the trainer's copy of the weights, not read: the {} checkpoint "
+                                                   "holds them",
+                                                   name_list(copies_), map_.format),
+                               .file = join_path(root_, copies_[0])});
     if (!others_.empty())
       out_.findings.push_back({.text = fmt::format("beside the checkpoint, not part of it: {}", name_list(others_)),
                                .file = join_path(root_, others_[0])});
@@ -215,11 +233,14 @@ class LookBeside {
   std::set<std::string> folders_;  // that hold files of the map, or folders with such
   std::vector<std::string> state_;
   std::vector<std::string> data_;
+  std::vector<std::string> copies_;
   std::vector<std::string> others_;
   std::vector<std::string> unread_;
   std::size_t looked_into_ = 0;
   std::size_t looked_at_ = 0;
   bool unseen_ = false;
+  bool is_trainers_ = false;    // the root is the folder of a trainer
+  bool holds_weights_ = false;  // the map does
   Beside out_;
 };
 

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -69,6 +71,12 @@ struct WriteRequest {
   /// Of a writer with `reads_steps`: values of optimizer state of one element ("step"), by index into Map::tensors.
   std::unordered_map<std::uint32_t, double> scalars{};
   const std::atomic<bool>* stop = nullptr;  ///< once set, laying out ends with `interrupted`; null: never
+
+  bool has_extra(std::string_view path) const {
+    return std::ranges::find(extras, path, &WantedExtra::path) != extras.end();
+  }
+  /// The weights are an adapter's: peft loads files of another name.
+  bool is_adapter() const { return has_extra("adapter_config.json") && !has_extra("config.json"); }
 };
 
 /// The layout of a target.

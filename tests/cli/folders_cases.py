@@ -120,6 +120,45 @@ def case_an_adapter_keeps_its_name(sh):
     sh.run("convert", "out", "u")
     sh.run("convert", "u", "back", "--to", "safetensors")
     check(sh.path("back/adapter_model.safetensors").exists(), str(os.listdir(sh.path("back"))))
+    sh.run("convert", "u", "torch", "--to", "torch")
+    check(sh.path("torch/adapter_model.bin").exists(), str(os.listdir(sh.path("torch"))))
+
+
+def case_a_folder_of_accelerate_stays_one_where_its_random_states_are_copied(sh):
+    shutil.copytree(sh.checkpoint("folders/accelerate_fsdp"), sh.path("state"))
+    sh.run("convert", "state", "out", "--to", "torch")
+    check(sorted(os.listdir(sh.path("out"))) == ["optimizer.bin", "pytorch_model.bin", "random_states_0.pkl", "scheduler.bin"],
+          str(os.listdir(sh.path("out"))))
+
+
+def case_weights_of_a_lightning_checkpoint_are_those_of_its_module(sh):
+    shutil.copytree(sh.checkpoint("torch/lightning"), sh.path("run"))
+    sh.run("convert", "run/epoch=0-step=3.ckpt", "w.safetensors", "--only", "weights")
+    names = [row["name"] for row in sh.document("ls", "w.safetensors")["data"]["tensors"]]
+    check(len(names) == 8 and all(name.startswith(("encoder.", "head.")) for name in names), str(names))
+    sh.run("convert", "run/epoch=0-step=3.ckpt", "again.ckpt", "--to", "torch")
+    check(sh.path("again.ckpt").is_file(), "a file, as Lightning loads it")
+    for target, words in (("dcp", ()), ("deepspeed", ("--zero-stage", "1", "--dp", "2"))):
+        sh.run("convert", "again.ckpt", target, "--to", target, *words)
+
+
+def case_a_trainers_folder_with_deepspeed_is_one_checkpoint(sh):
+    trainer = sh.checkpoint("folders/hf_trainer")
+    shutil.copytree(sh.checkpoint(ZERO2), sh.path("checkpoint-3"))
+    for name in ("config.json", "trainer_state.json", "training_args.bin", "scheduler.pt", "model.safetensors"):
+        shutil.copy(trainer / name, sh.path("checkpoint-3"))
+    shutil.copy(trainer / "rng_state.pth", sh.path("checkpoint-3/rng_state_1.pth"))
+    sh.run("inspect", "checkpoint-3", out="^note +model.safetensors: the trainer's copy of the weights, not read")
+    sh.run("convert", "checkpoint-3", "u", out="^source +deepspeed zero-2 and 2 of the trainer")
+    for source, out in (("checkpoint-3", "direct"), ("u", "stored")):
+        sh.run("convert", source, out, "--to", "deepspeed", "--zero-stage", "1", "--dp", "2")
+        made = sh.path(out)
+        for name in ("config.json", "trainer_state.json", "training_args.bin"):
+            check((made / name).read_bytes() == (trainer / name).read_bytes(), f"{out}/{name}")
+        check({"scheduler.pt", "rng_state_1.pth", "latest", "global_step3"} <= set(os.listdir(made)), str(os.listdir(made)))
+    for name, genuine in (("scheduler.pt", "scheduler.pt"), ("rng_state_1.pth", "rng_state.pth")):
+        check(sh.path(f"direct/{name}").read_bytes() == (trainer / genuine).read_bytes(), name)
+    sh.run("verify", "direct", "--against", "checkpoint-3", out="0 different, 0 only here, 0 only there")
 
 
 def case_a_quantised_model_keeps_its_integers_and_what_tells_of_them(sh):

@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Trainers, DeepSpeedWrapped,
                                          Wrapper{"Lightning", "epoch=0-step=3.ckpt", "checkpoint", {}, {}}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-TEST(DeepSpeedWrappedByATrainer, WeightsBesideTheTagMakeTheChoiceTheUsers) {
+TEST(DeepSpeedWrappedByATrainer, WeightsBesideTheTagAreACopyInATrainersFolderAndElseTheUsersChoice) {
   const TempDir directory;
   const std::string root = directory.path() + "/checkpoint-3";
   fs::copy(golden_root("deepspeed/zero2_bf16_dp4"), root, fs::copy_options::recursive);
@@ -95,6 +95,17 @@ TEST(DeepSpeedWrappedByATrainer, WeightsBesideTheTagMakeTheChoiceTheUsers) {
       << either.error().hint;
   const auto state = open_source(**io, root, "deepspeed", {});
   ASSERT_TRUE(state.has_value()) << state.error().message;
+  // In the folder of a trainer they are a copy of the weights.
+  test::write_file(root + "/trainer_state.json", "{}");
+  const auto whole = open_source(**io, root, {}, {.look_beside = true});
+  ASSERT_TRUE(whole.has_value()) << whole.error().message;
+  EXPECT_EQ(whole->map.format, "deepspeed");
+  EXPECT_TRUE(std::ranges::any_of(whole->map.findings, [](const Finding& f) {
+    return f.severity == Severity::note && f.text.starts_with("model.safetensors: the trainer's copy of the weights");
+  }));
+  EXPECT_TRUE(
+      std::ranges::none_of(whole->map.findings, [](const Finding& f) { return f.skipped != Skipped::nothing; }));
+  fs::remove(root + "/trainer_state.json");
   // The directory above holds several such checkpoints: which one is meant is said, not guessed.
   const auto above = open_source(**io, directory.path(), {}, {});
   ASSERT_FALSE(above.has_value());

@@ -67,6 +67,20 @@ def test_a_trainer_goes_on_as_the_readme_says(ckpt, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["direct", "universal"])
+def test_a_trainer_with_deepspeed_goes_on_at_another_stage(ckpt, tmp_path, way):
+    pytest.importorskip("accelerate")
+    pytest.importorskip("deepspeed")
+    losses = trainer(tmp_path, "runs", 2)
+    source = tmp_path / "runs" / "checkpoint-3"
+    if way == "universal":
+        ckpt("convert", source, tmp_path / "u")
+        source = tmp_path / "u"
+    ckpt("convert", source, tmp_path / "made", "--to", "deepspeed", "--zero-stage", "3", "--dp", "1")
+    (tmp_path / "code.py").write_text('trainer.train(resume_from_checkpoint="made")')
+    assert trainer(tmp_path, "again", 3, "--code", "code.py") == pytest.approx(losses, rel=1e-6)
+
+
+@pytest.mark.parametrize("way", ["direct", "universal"])
 def test_a_trainers_folder_goes_on_from_the_files_that_ckpt_writes(ckpt, tmp_path, way):
     pytest.importorskip("accelerate")
     losses = trainer(tmp_path, "runs")

@@ -1,7 +1,7 @@
 """A small run of Hugging Face's Trainer on the CPU: six steps, saved at the third; prints the losses as JSON.
 
     python trainer_run.py OUT [DEEPSPEED_STAGE]     trains, with DeepSpeed where a stage is given
-    python trainer_run.py OUT --code FILE           runs the lines of FILE with `trainer`
+    python trainer_run.py OUT [DEEPSPEED_STAGE] --code FILE    runs the lines of FILE with `trainer`
 """
 import json
 import os
@@ -22,6 +22,7 @@ def main(out, *words):
             tokens = torch.randint(0, 64, (12,), generator=torch.Generator().manual_seed(index))
             return {"input_ids": tokens, "labels": tokens}
 
+    code = words[-1] if "--code" in words else None
     stage = int(words[0]) if words and words[0] != "--code" else None
     config = None
     if stage is not None:
@@ -38,8 +39,8 @@ def main(out, *words):
                                   lr_scheduler_type="cosine", deepspeed=config)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=64, n_positions=16, n_embd=16, n_layer=2, n_head=2))
     trainer = Trainer(model=model, args=arguments, train_dataset=Data())
-    if stage is None and words:
-        with open(words[1]) as file:
+    if code is not None:
+        with open(code) as file:
             exec(file.read(), {"trainer": trainer})
     else:
         trainer.train()

@@ -329,9 +329,12 @@ Result<> Conversion::make_plan() {
   for (const WantedExtra& extra : extras_) used.push_back(extra.tensor);
   if (auto covered = check_coverage(map, used); !covered)
     return fail(with_file(std::move(covered).error(), source_->root));
-  CKPT_TRY(const WriteRequest write, write_request());
+  CKPT_TRY(WriteRequest write, write_request());
   const Format& target = *options_.target;
+  CKPT_TRY(Skeleton beside, lay_out_state_beside(write, target));
   CKPT_TRY(skeleton_, options_.in_parts ? target.parts_writer->lay_out(write) : target.writer->lay_out(write));
+  std::ranges::move(beside.files, std::back_inserter(skeleton_.files));
+  std::ranges::move(beside.dropped, std::back_inserter(skeleton_.dropped));
   add_beside(map, target, extras_, skeleton_);
   CKPT_CHECK(check_target_paths(skeleton_, request_.target));
   if (!skeleton_.directory) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <span>
 #include <utility>
@@ -82,6 +83,18 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
        .skipped = Skipped::data});
 }
 
+Result<Skeleton> lay_out_state_beside(WriteRequest& request, const Format& target) {
+  Skeleton out;
+  if (!target.writer || !target.writer->state_beside) return out;
+  for (const Format& format : formats()) {
+    if (!format.writer || format.writer->lay_out_beside == nullptr) continue;
+    CKPT_TRY(Skeleton more, format.writer->lay_out_beside(request));
+    std::ranges::move(more.files, std::back_inserter(out.files));
+    std::ranges::move(more.dropped, std::back_inserter(out.dropped));
+  }
+  return out;
+}
+
 void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {
   std::vector<std::string> with;
   std::vector<std::string> edited;
@@ -97,6 +110,7 @@ void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, st
   for (const Extra& extra : source.map.extras) {
     if (!known.contains(extra.path)) without.push_back(extra.path);
   }
+  std::erase_if(without, [](const std::string& name) { return is_checkpoint_script(name); });
   std::ranges::sort(without);
   if (!without.empty())
     notes.push_back({.text = "not copied: " + name_list(without, kExtrasShown) +

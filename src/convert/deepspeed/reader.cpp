@@ -361,6 +361,8 @@ Format deepspeed_format() {
           .writer = FormatWriter{.lay_out = deepspeed::lay_out,
                                  .options = deepspeed::kNativeOptions,
                                  .stored_id = deepspeed::stored_id,
+                                 .state_beside = true,
+                                 .extras = KeepsExtras::beside,
                                  .for_trainers = true,
                                  .reads_steps = true,
                                  .keeps_model_ranks = true}};

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
 
-constexpr std::string_view kAdapterStem = "adapter_model";
+constexpr std::string_view kAdapterStem = "adapter_model";  // peft: SAFETENSORS_WEIGHTS_NAME
 
 /// A tensor that goes into a file: index into WriteRequest::tensors.
 using MetaMembers = std::vector<std::uint32_t>;
@@ -51,7 +51,8 @@ class Writer {
       CKPT_CHECK(add_file({.path = "", .members = std::move(weights)}));
     } else {
       // Without tensors it is still one file.
-      if (!weights.empty() || slots.empty()) CKPT_CHECK(add_series(is_adapter() ? kAdapterStem : "model", weights));
+      if (!weights.empty() || slots.empty())
+        CKPT_CHECK(add_series(request_.is_adapter() ? kAdapterStem : "model", weights));
       if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
     }
     list_dropped();
@@ -64,15 +65,6 @@ class Writer {
   }
 
  private:
-  /// peft loads files of another name, and only one file.
-  /// source  peft: SAFETENSORS_WEIGHTS_NAME
-  bool is_adapter() const {
-    const auto has = [&](std::string_view path) {
-      return std::ranges::find(request_.extras, path, &WantedExtra::path) != request_.extras.end();
-    };
-    return has("adapter_config.json") && !has("config.json");
-  }
-
   const Tensor& source(std::uint32_t selected) const {
     return request_.source->tensors[request_.tensors[selected].tensor];
   }

@@ -201,6 +201,7 @@ Format torch_format() {
           .writer = FormatWriter{.lay_out = torch::lay_out,
                                  .suffixes = torch::kFileSuffixes,
                                  .stored_id = torch::stored_id,
+                                 .lay_out_beside = torch::lay_out_beside,
                                  .extras = KeepsExtras::beside,
                                  .for_trainers = true}};
 }

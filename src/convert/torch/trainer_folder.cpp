@@ -134,17 +134,26 @@ Result<std::vector<TargetFile>> copied_trainer_files(const WriteRequest& request
   return out;
 }
 
-std::vector<TrainerFile> divide_state(WrittenState state) {
+bool is_kept_beside(const std::string& name, const Path& path) {
+  const std::string key = first_key(name, path);
+  return key != "optimizer" && key != "training_state" && trainer_key(key + ".pt") == key;
+}
+
+bool is_accelerates(const WriteRequest& request) {
+  const auto is_its_key = [](const std::string& name, const Path& path) {
+    return first_key(name, path).starts_with("random_states");
+  };
+  return std::ranges::any_of(request.objects,
+                             [&](const NamedObject& object) { return is_its_key(object.name, object.path); });
+}
+
+std::vector<TrainerFile> divide_state(WrittenState state, bool is_accelerate) {
   std::vector<TrainerFile> out;
   const Dict* root = dict_in(state.value);
   if (root == nullptr) {
     out.push_back({std::string(kRestName), std::move(state)});
     return out;
   }
-  const bool is_accelerate = std::ranges::any_of(root->items, [](const auto& entry) {
-    const std::string* key = text_in(entry.first);
-    return key != nullptr && key->starts_with("random_states");
-  });
   Dict rest{.kind = root->kind};
   std::set<std::string> taken;
   for (const auto& [key, value] : root->items) {

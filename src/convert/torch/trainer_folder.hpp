@@ -19,11 +19,17 @@ struct TrainerFile {
   std::string path{};
   WrittenState state{};
 };
-/// Divides state into files: optimizer.pt, scheduler.pt, scaler.pt, rng_state.pth, those of Accelerate where there are
-/// its random states (optimizer.bin, random_states_0.pkl), and all else in training_state.pt. An optimizer that goes by
-/// names is numbered, as torch.optim's own state dict is.
+/// Whether the source is a folder of Accelerate: it holds random states under Accelerate's name.
+bool is_accelerates(const WriteRequest& request);
+
+/// Whether trainers keep a value in a file next to weights and optimizer, whatever framework writes these.
+bool is_kept_beside(const std::string& name, const Path& path);
+
+/// Divides state into files: optimizer.pt, scheduler.pt, scaler.pt, rng_state.pth, or those of Accelerate
+/// (optimizer.bin, random_states_0.pkl), and all else in training_state.pt. An optimizer that goes by names is numbered,
+/// as torch.optim's own state dict is.
 ///
 /// source  transformers trainer.py: OPTIMIZER_NAME, SCHEDULER_NAME; accelerate utils/constants.py
-std::vector<TrainerFile> divide_state(WrittenState state);
+std::vector<TrainerFile> divide_state(WrittenState state, bool is_accelerate);
 
 }  // namespace ckpt::torch

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,9 +20,9 @@ namespace ckpt::torch {
 namespace {
 
 constexpr std::uint64_t kDefaultShardBytes = 5'000'000'000;  // huggingface_hub: MAX_SHARD_SIZE "5GB", decimal
-constexpr std::array<std::string_view, 3> kWrittenSuffixes{".pt", ".pth", ".bin"};
+constexpr std::array<std::string_view, 4> kFiles{".pt", ".pth", ".bin", ".ckpt"};  // other targets are directories
 constexpr std::string_view kWeightsStem = "pytorch_model";
-constexpr std::string_view kIndexName = "pytorch_model.bin.index.json";
+constexpr std::string_view kAdapterStem = "adapter_model";  // peft: WEIGHTS_NAME
 
 /// A request for some of the tensors of another.
 WriteRequest part_of_request(const WriteRequest& request, const std::vector<std::uint32_t>& members) {
@@ -46,6 +47,14 @@ class DirectoryWriter {
     }
     CKPT_CHECK(add_weights(weights));
     CKPT_CHECK(add_state(std::move(rest)));
+    return std::move(out_);
+  }
+
+  /// Without weights.
+  Result<Skeleton> lay_out_state() {
+    std::vector<std::uint32_t> all(request_.tensors.size());
+    std::iota(all.begin(), all.end(), 0u);
+    CKPT_CHECK(add_state(std::move(all)));
     return std::move(out_);
   }
 
@@ -95,7 +104,7 @@ class DirectoryWriter {
     if (rest.empty() && other.objects.empty()) return {};
     CKPT_TRY(WrittenState state, state_of(other, RandomStates::apart));
     out_.dropped = std::move(state.dropped);
-    for (TrainerFile& part : divide_state(std::move(state))) {
+    for (TrainerFile& part : divide_state(std::move(state), is_accelerates(request_))) {
       CKPT_TRY(TargetFile file, object_file(other, part.state, std::move(part.path)));
       out_.files.push_back(std::move(file));
     }
@@ -103,12 +112,13 @@ class DirectoryWriter {
   }
 
   Result<> add_weights(const std::vector<std::uint32_t>& weights) {
+    const std::string_view stem = request_.is_adapter() ? kAdapterStem : kWeightsStem;
     std::uint64_t total = 0;
     CKPT_TRY(const auto parts, divide(weights, total));
     hf::Index index{.total_size = total};
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      std::string path = parts.size() == 1 ? fmt::format("{}.bin", kWeightsStem)
-                                           : fmt::format("{}-{:05}-of-{:05}.bin", kWeightsStem, i + 1, parts.size());
+      std::string path = parts.size() == 1 ? fmt::format("{}.bin", stem)
+                                           : fmt::format("{}-{:05}-of-{:05}.bin", stem, i + 1, parts.size());
       WriteRequest part = part_of_request(request_, parts[i]);
       part.objects.clear();
       std::vector<std::uint32_t> all(parts[i].size());
@@ -120,9 +130,10 @@ class DirectoryWriter {
       out_.files.push_back(std::move(file));
     }
     if (parts.size() == 1) return {};
-    out_.small_names.emplace_back(kIndexName);
-    out_.finish = [bytes = hf::build_index(index)](const std::vector<Hash128>&) -> Result<std::vector<SmallFile>> {
-      return std::vector<SmallFile>{{.path = std::string(kIndexName), .bytes = bytes}};
+    out_.small_names.push_back(fmt::format("{}.bin.index.json", stem));
+    out_.finish = [file = SmallFile{.path = out_.small_names.back(), .bytes = hf::build_index(index)}](
+                      const std::vector<Hash128>&) -> Result<std::vector<SmallFile>> {
+      return std::vector<SmallFile>{file};
     };
     return {};
   }
@@ -135,7 +146,7 @@ class DirectoryWriter {
 
 Result<Skeleton> lay_out(const WriteRequest& request) {
   const bool one_file =
-      std::ranges::any_of(kWrittenSuffixes, [&](std::string_view suffix) { return request.target.ends_with(suffix); });
+      std::ranges::any_of(kFiles, [&](std::string_view suffix) { return request.target.ends_with(suffix); });
   if (!one_file) return DirectoryWriter(request).lay_out();
   Skeleton out{.directory = false};
   CKPT_TRY(WrittenState state, state_of(request));
@@ -143,6 +154,26 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
   out.files.push_back(std::move(file));
   out.dropped = std::move(state.dropped);
   return out;
+}
+
+Result<Skeleton> lay_out_beside(WriteRequest& request) {
+  if (!request.has_extra("trainer_state.json") && !is_accelerates(request)) return Skeleton{};
+  const auto is_state = [&](const Selected& selected) {
+    const Tensor& tensor = request.source->tensors[selected.tensor];
+    return is_kept_beside(tensor.name, tensor.path);
+  };
+  WriteRequest state = request;
+  state.aliases.clear();
+  std::erase_if(state.tensors, [&](const Selected& selected) { return !is_state(selected); });
+  std::erase_if(state.objects, [](const NamedObject& object) { return !is_kept_beside(object.name, object.path); });
+  std::erase_if(request.tensors, is_state);
+  // The target's own scheduler may be the trainer's.
+  const bool has_scheduler = std::ranges::any_of(
+      request.objects, [](const NamedObject& object) { return object.name.starts_with("lr_scheduler"); });
+  std::erase_if(request.objects, [&](const NamedObject& object) {
+    return is_kept_beside(object.name, object.path) && (has_scheduler || !object.name.starts_with("scheduler."));
+  });
+  return DirectoryWriter(state).lay_out_state();
 }
 
 }  // namespace ckpt::torch

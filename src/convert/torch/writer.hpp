@@ -11,4 +11,7 @@ namespace ckpt::torch {
 /// errors  unsupported: an element type that torch lacks; refused: as WholeObject
 Result<Skeleton> lay_out(const WriteRequest& request);
 
+/// FormatWriter::lay_out_beside: a trainer's schedulers, random states, samplers and the like.
+Result<Skeleton> lay_out_beside(WriteRequest& request);
+
 }  // namespace ckpt::torch

@@ -15,12 +15,12 @@ constexpr std::array<std::string_view, 19> kExtraNames{
     "*.yml",      "*.py",    "LICENSE", "LICENSE.*",  "LICENCE",          "LICENCE.*", "NOTICE",
     "NOTICE.txt", "*.md",    "*.vocab", "config.pkl", "training_args.bin"};
 // Of weights; and DeepSpeed's scripts that are of no use without its checkpoint.
-constexpr std::array<std::string_view, 4> kNoExtras{"*.index.json", "zero_to_fp32.py", "zero_to_torch.py",
-                                                    "manifest.json"};
-constexpr std::array<std::string_view, 3> kTrainingExtras{"trainer_state.json", "training_args.bin",
-                                                          "training_args.json"};
+constexpr std::array<std::string_view, 2> kScripts{"zero_to_fp32.py", "zero_to_torch.py"};
+constexpr std::array<std::string_view, 4> kNoExtras{"*.index.json", kScripts[0], kScripts[1], "manifest.json"};
+constexpr std::string_view kTrainerState = "trainer_state.json";
+constexpr std::array<std::string_view, 3> kTrainingExtras{kTrainerState, "training_args.bin", "training_args.json"};
 constexpr std::array<std::string_view, 7> kModelFolder{
-    "config.json",           "adapter_config.json",      "generation_config.json", "trainer_state.json",
+    "config.json",           "adapter_config.json",      "generation_config.json", kTrainerState,
     "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"};
 
 bool is_one_of(std::string_view name, std::span<const std::string_view> globs) {
@@ -40,6 +40,14 @@ bool is_extra_name(std::string_view path) {
 
 bool is_training_extra(std::string_view path) {
   return std::ranges::find(kTrainingExtras, path) != kTrainingExtras.end();
+}
+
+bool is_checkpoint_script(std::string_view name) {
+  return std::ranges::find(kScripts, name) != kScripts.end();
+}
+
+bool marks_trainer_folder(std::string_view name) {
+  return name == kTrainerState;
 }
 
 bool marks_model_folder(std::string_view name) {
