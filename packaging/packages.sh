@@ -4,7 +4,7 @@ need_packages() {
   local list group name missing=()
   list="$(dirname "${BASH_SOURCE[0]}")/packages.txt"
   if ! command -v dpkg-query >/dev/null; then
-    echo "packages: this is no Debian or Ubuntu; the build may still work if you have what $list names" >&2
+    echo "packages: not Debian or Ubuntu; the build may still work if the packages in $list are installed" >&2
     return 0
   fi
   while read -r group name; do
@@ -27,7 +27,7 @@ need_packages() {
     fi
   fi
   if ! command -v apt-get >/dev/null; then
-    echo "packages: missing: ${missing[*]}, and there is no apt-get here to install them" >&2
+    echo "packages: missing: ${missing[*]}, and apt-get is not available to install them" >&2
     return 1
   fi
   echo "packages: installing ${missing[*]}"
