@@ -168,7 +168,7 @@ int skeleton(int descriptor) {
   for (std::uint64_t i = 0; i < count; ++i) {
     const Dataset dataset = make_dataset(file, input, create, link);
     const haddr_t offset = dataset.bytes == 0 ? HADDR_UNDEF : H5Dget_offset(dataset.id);
-    if (dataset.bytes != 0 && offset == HADDR_UNDEF) stop("HDF5: a dataset got no place in the file");
+    if (dataset.bytes != 0 && offset == HADDR_UNDEF) stop("HDF5: a dataset has no address in the file");
     ckpt::append_little_endian(answer, offset == HADDR_UNDEF ? ~std::uint64_t{0} : offset, 8);
     H5Dclose(dataset.id);
   }

@@ -66,7 +66,7 @@ class Decoder {
 
   void run(const Rows& rows) {
     if (rank_ == 0) return read_scalar(rows.offset);
-    if (rows.begin > rows.end || rows.end > sizes_[0]) stop(path_ + ": the request is for other rows");
+    if (rows.begin > rows.end || rows.end > sizes_[0]) stop(path_ + ": the requested rows do not exist");
     hsize_t start[H5S_MAX_RANK] = {rows.begin};
     while (start[0] < rows.end) {
       write_block(start, rows);

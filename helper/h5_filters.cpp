@@ -109,7 +109,7 @@ Filters::Filters(hid_t create, const std::string& path) {
     const H5Z_filter_t filter =
         H5Pget_filter2(create, static_cast<unsigned>(i), &flags, &value_count, values, sizeof name, name, nullptr);
     name[sizeof name - 1] = '\0';
-    if (filter == H5Z_FILTER_SHUFFLE && value_count == 0) stop(path + ": shuffled by nothing");
+    if (filter == H5Z_FILTER_SHUFFLE && value_count == 0) stop(path + ": a shuffle filter without its element size");
     if (filter != H5Z_FILTER_DEFLATE && filter != H5Z_FILTER_SHUFFLE && filter != H5Z_FILTER_FLETCHER32 &&
         filter != kLzf) {
       stop(path + ": stored by filter " + std::to_string(filter) +

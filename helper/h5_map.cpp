@@ -184,7 +184,7 @@ class Tree {
       if (groups_.insert(info.addr).second)
         groups.push_back({path + "/", info.addr});
       else
-        notes_.push_back(path + ": a further name of a group: left out");
+        notes_.push_back(path + ": a second link to a group: left out");
     }
   }
 
@@ -272,7 +272,7 @@ int print_map(const Range& range) {
     if (dataset != first.end())
       others.emplace_back(path, dataset->second);
     else
-      notes.push_back(path + ": a link to " + target + ", which is no dataset of this file: left out");
+      notes.push_back(path + ": a link to " + target + ", which is not a dataset of this file: left out");
   }
   std::vector<std::pair<std::string, haddr_t>> paths;
   for (const auto& [address, path] : first) paths.emplace_back(path, address);

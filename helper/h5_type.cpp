@@ -89,11 +89,11 @@ Type type_of(hid_t type) {
     case H5T_STRING:
       return {.text = "text"};
     case H5T_VLEN:
-      return {.text = "lists of any length"};
+      return {.text = "variable-length lists"};
     case H5T_REFERENCE:
       return {.text = "references"};
     default:
-      return {.text = "a type of its own"};
+      return {.text = "an unsupported type"};
   }
 }
 

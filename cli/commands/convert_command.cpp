@@ -34,8 +34,8 @@ Result<TargetOptions> read_target_options(const Words& words) {
   if (const Value* value = words.value("tag")) {
     out.tag = value->text;
     if (out.tag.empty() || out.tag == "." || out.tag == ".." || out.tag.find('/') != std::string::npos)
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: '{}' is not the name of a directory", value->origin, out.tag)});
+      return fail(
+          {.code = Errc::usage, .message = fmt::format("{}: '{}' is not a directory name", value->origin, out.tag)});
   }
   out.fresh_optimizer = words.on("fresh-optimizer");
   for (const std::string& text : words.all("placement")) {
@@ -43,7 +43,7 @@ Result<TargetOptions> read_target_options(const Words& words) {
     if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
       return fail({.code = Errc::usage,
                    .message = fmt::format("--placement: '{}' is not NAME=PLACEMENTS", text),
-                   .hint = "write a pattern of tensor names and one placement a mesh dimension, such as "
+                   .hint = "write a pattern of tensor names and one placement per mesh dimension, e.g. "
                            "'--placement layers.*.weight=S0,R'"});
     out.placements.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }

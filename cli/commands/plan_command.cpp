@@ -125,7 +125,7 @@ Result<Looked> read_source(Context& context, SavePlanRequest& request) {
   }
   if (request.parameters == 0 || request.bandwidth == 0) {
     return fail({.code = Errc::usage,
-                 .message = "--params and --bw are needed",
+                 .message = "--params and --bw are required",
                  .hint = "example: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bench DIR"});
   }
   return out;

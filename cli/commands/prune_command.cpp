@@ -159,7 +159,7 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   const SizeStyle sizes = context.settings.sizes;
   for (const PrunePart& part : plan.parts) print_part(context, part);
   for (const std::string& run : plan.ruleless)
-    say(context, fmt::format("note    {}: no policy matches this run; nothing of it is deleted\n", printable(run)));
+    say(context, fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run)));
   for (const std::string& difference : plan.policies.differences)
     say(context, fmt::format("note    {}\n", printable(difference)));
   std::uint64_t count = 0;
@@ -254,7 +254,7 @@ Failure stopped(const PrunePlan& plan, const PruneReport& report) {
   return {.error = name_signal({.code = Errc::interrupted,
                                 .message = plan.store + ": stopped",
                                 .hint = "run the same command again to continue"}),
-          .effect = fmt::format("{} of {} done, none in part", done, format_counted(planned, "deletion"))};
+          .effect = fmt::format("{} of {} done, none partially", done, format_counted(planned, "deletion"))};
 }
 
 void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& report) {

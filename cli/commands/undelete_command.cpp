@@ -36,7 +36,7 @@ Answer run_undelete(Context& context) {
     data.member("step", entry.record.step).end_object();
     say(context, fmt::format("in place {}/{}: not in the trash\n", printable(entry.run), printable(entry.name)));
   }
-  if (!report->restored.empty()) say(context, "note    the next prune decides about them again; a pin keeps them\n");
+  if (!report->restored.empty()) say(context, "note    the next prune may delete them again; a pin keeps them\n");
   data.end_array().key("refused").begin_array();
   for (const auto& [name, reason] : report->refused) {
     data.begin_object();

@@ -29,7 +29,7 @@ Result<std::optional<Sample>> sample_of(const Words& words) {
   const Value* share = words.value("sample");
   Sample out;
   if (const Value* seed = words.value("seed"); seed != nullptr) {
-    if (share == nullptr) return fail(Errc::usage, "--seed: chooses what --sample looks at; give --sample too");
+    if (share == nullptr) return fail(Errc::usage, "--seed needs --sample");
     CKPT_TRY(out.seed, parse_count(seed->text, 0, ~std::uint64_t{0}));
   }
   if (share == nullptr) return std::nullopt;

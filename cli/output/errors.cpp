@@ -93,7 +93,7 @@ Explanation explain(Errc code) {
               "Copy the file again from its source, or use an older checkpoint."};
     case Errc::uncovered:
       return {"part of a tensor is missing", "The pieces of the tensor in the files do not add up to its shape.",
-              "A rank's file is missing or belongs to another save. Nothing can replace the missing values."};
+              "A rank's file is missing or belongs to another save. The missing values cannot be restored."};
     case Errc::overlap:
       return {"two files hold conflicting parts of a tensor",
               "Two files claim overlapping, different regions of one tensor, so neither can be trusted.",
@@ -115,10 +115,10 @@ Explanation explain(Errc code) {
     case Errc::io:
       return {"read or write error", "The kernel reported an error: a disk, a network mount, permissions.",
               "The message quotes the system error. For 'Permission denied', run as a user who can read the source and "
-              "write beside the target. Retry after a mount was temporarily lost."};
+              "write beside the target. If a mount was temporarily lost, retry."};
     case Errc::peer_failed:
       return {"another rank failed or was lost",
-              "This rank had no error, but another rank failed, which ends the work of all ranks.",
+              "This rank had no error, but another rank failed, so all ranks stopped.",
               "Look for the first error in the job's log; a killed rank may have logged nothing (out of memory?)."};
     case Errc::not_durable:
       return {"visible, possibly not durable",

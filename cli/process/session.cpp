@@ -86,7 +86,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::on_all_ranks(Context& context)
   if (!comm) {
     Error error = std::move(comm).error();
     if (error.hint.empty()) error.hint = "start with the mpirun of the MPI that the plug-in was built with";
-    error.hint += "\n--no-mpi    works alone";
+    error.hint += "\n--no-mpi    runs without MPI";
     error.message += fmt::format(" (the environment says {})", context.launch.seen);
     return fail(std::move(error));
   }

@@ -12,7 +12,7 @@ Flag from_flag() {
 Flag map_flag() {
   return {.name = "map",
           .value = "FILE",
-          .help = "JSON rules for facts that the files lack: shapes in flat tensors, new names",
+          .help = "JSON rules with facts that the files lack: shapes of flat tensors, new names",
           .guesses = {"rules", "name-map", "mapping", "shapes"}};
 }
 
@@ -29,13 +29,14 @@ Flag restart_flag() {
 }
 
 Flag verify_level_flag() {
-  return {.name = "verify",
-          .value = "LEVEL",
-          .help =
-              "none: check the structure; read (default): also the checksums of all data read whole; full: also "
-              "read the output back and compare replicas and master weights",
-          .choices = {"none", "read", "full"},
-          .guesses = {"check"}};
+  return {
+      .name = "verify",
+      .value = "LEVEL",
+      .help =
+          "none: check the structure; read (default): also the checksums of all entries read completely; full: also "
+          "read the output back and compare replicas and master weights",
+      .choices = {"none", "read", "full"},
+      .guesses = {"check"}};
 }
 
 }  // namespace ckpt::cli

@@ -68,29 +68,28 @@ Verb convert_verb() {
                .help = "for --to deepspeed: the checkpoint's directory in DST; by default the source's, or "
                        "global_step and the step"},
               {.name = "fresh-optimizer",
-               .help = "for --to deepspeed: start with a new optimizer, where the source holds weights only",
+               .help = "for --to deepspeed: start with a new optimizer if the source holds weights only",
                .guesses = {"new-optimizer", "no-optimizer"}},
               {.name = "ranks",
                .value = "N",
                .help = "for --to dcp: number of ranks to write files for; by default that of the source"},
               {.name = "placement",
                .value = "NAME=CUTS",
-               .help = "for --to dcp: how tensors whose names match are cut over the ranks, such as "
-                       "'layers.*.weight=S1' (S1: along dimension 1, R: replicated, R:2,S0:4: on a mesh of 2 x 4); "
-                       "without it S0, as FSDP cuts them",
+               .help = "for --to dcp: split the tensors whose names match over the ranks, e.g. "
+                       "'layers.*.weight=S1' (S1: along dimension 1, R: replicated, R:2,S0:4: on a 2 x 4 mesh); "
+                       "default: S0, as FSDP does",
                .repeatable = true,
                .guesses = {"placements", "shard-dim"}},
               {.name = "strip-prefix", .value = "TEXT", .help = "remove this prefix from tensor names that have it"},
               {.name = "add-prefix", .value = "TEXT", .help = "add this prefix to every tensor name"},
               {.name = "assets",
                .value = "DIR",
-               .help = "take config.json, tokenizer and other files of the model from DIR where SRC has none, so that "
-                       "transformers loads the output",
+               .help = "take config.json, tokenizer and other model files that SRC lacks from DIR, so that "
+                       "transformers can load the output",
                .guesses = {"config", "tokenizer", "model-dir", "base-model"}},
               {.name = "no-extras",
-               .help =
-                   "leave out the files that go with the model: config.json, tokenizer, chat template, remote code, "
-                   "licence",
+               .help = "do not copy the model's extra files: config.json, tokenizer, chat template, remote code, "
+                       "licence",
                .guesses = {"weights-only", "no-config", "no-tokenizer"}},
               {.name = "virtual",
                .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
@@ -142,7 +141,7 @@ Verb materialize_verb() {
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },
-      .examples = {{"ckpt materialize exp7-virtual", "replace it by a copy of everything it refers to"},
+      .examples = {{"ckpt materialize exp7-virtual", "replace it with a copy of everything it refers to"},
                    {"ckpt materialize exp7-virtual exp7", "keep it, and write the copy to exp7"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
   };

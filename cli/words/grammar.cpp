@@ -64,14 +64,14 @@ Verb load_verb() {
                .value = "LEVEL",
                .help =
                    "none: check the structure; read (default): also the stored hashes of the files that are read, and the "
-                   "checksums of all data read whole; full: also read the output back",
+                   "checksums of all entries read completely; full: also read the output back",
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },
       .examples = {{"ckpt load runs/exp7 emb.npy --slice 'wte.weight[0:128, :]'", "128 rows for NumPy"},
                    {"ckpt load runs/exp7 layers --to npy --only 'h.0.*'", "a directory of .npy files"},
                    {"ckpt load runs/exp7 part.safetensors --only '*.weight' --slice 'wte.weight[:1000]'",
-                    "all weights in one file, one of them cut"}},
+                    "all weights in one file, one of them sliced"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
       .main_verb = true,
   };

@@ -99,7 +99,7 @@ Result<> orbax(Import& in) {
   in.tell(
       "Orbax counts the checkpoint being written and deletes during a save; here only committed ones count and saves "
       "delete nothing.");
-  if (most == 0u) in.tell("max_to_keep = 0 deletes everything in Orbax; here it is no rule.");
+  if (most == 0u) in.tell("max_to_keep = 0 deletes everything in Orbax; here it adds no rule.");
   return {};
 }
 
@@ -116,7 +116,7 @@ Result<> lightning(Import& in) {
             .count = count,
             .metric = metric,
             .better = in.text("mode", "min") == "max" ? Rule::Better::higher : Rule::Better::lower});
-    in.tell("Lightning does not save what would not be among the best; here it is saved, and deleted later.");
+    in.tell("Lightning does not save a checkpoint outside the best; here it is saved, and deleted later.");
   }
   if (last) in.count(Kind::last, 1);
   in.tell("Lightning writes last.ckpt as a copy or link; here the newest checkpoint is the last one, once.");
@@ -142,8 +142,8 @@ Result<> hugging_face(Import& in) {
             .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
             .better = greater ? Rule::Better::higher : Rule::Better::lower});
     in.tell(
-        "With the best one among the newest the Trainer keeps one more of those; here the best and the newest "
-        "limit - 1 are kept, however they meet.");
+        "If the best one is among the newest, the Trainer keeps one more of these; here the best and the newest "
+        "limit - 1 are kept, even if they overlap.");
   } else {
     in.count(Kind::last, limit);
   }
@@ -153,13 +153,13 @@ Result<> hugging_face(Import& in) {
 Result<> tensor_flow(Import& in) {
   CKPT_TRY(const auto most, in.number("max_to_keep"));
   CKPT_TRY(const auto every, in.duration("keep_checkpoint_every_n_hours", "h"));
-  if (most == 0u) return fail(Errc::usage, "max_to_keep: has to be above 0, or None");
+  if (most == 0u) return fail(Errc::usage, "max_to_keep: must be above 0, or None");
   in.count(Kind::last, in.find("max_to_keep") != nullptr ? most : std::optional<std::uint64_t>(5));
   if (every) {
     in.add({.kind = Kind::every, .duration = *every});
     in.tell(
-        "TensorFlow counts the hours from when its manager was made and forgets what it preserved; here they count "
-        "from the oldest checkpoint present, which stays, and all stay in sight.");
+        "TensorFlow counts hours from the start of its manager and forgets preserved checkpoints; here hours count "
+        "from the oldest existing checkpoint, which is kept, and every checkpoint counts.");
   }
   return {};
 }
@@ -172,10 +172,10 @@ Result<> megatron(Import& in) {
     in.add({.kind = Kind::every_steps, .step_interval = *interval});
     in.count(Kind::last, 1);
     in.tell(
-        "Megatron deletes only the iteration that its tracker named before; here older leftovers are judged as well.");
+        "Megatron deletes only the iteration that its tracker named before; here the policy also applies to older ones.");
   }
   if (most || !interval) in.count(Kind::last, most);
-  in.tell("What latest_checkpointed_iteration.txt names is never deleted.");
+  in.tell("The checkpoint that latest_checkpointed_iteration.txt names is never deleted.");
   return {};
 }
 
@@ -183,7 +183,7 @@ Result<> veloc(Import& in) {
   CKPT_TRY(const auto most, in.number("max_versions"));
   in.count(Kind::last, most == 0u ? std::nullopt : most);
   if (in.find("scratch_versions") != nullptr)
-    in.tell("scratch_versions limits copies on the nodes' own disks, which are drained and cleared by the saves here.");
+    in.tell("scratch_versions limits copies on the nodes' own disks; here saves drain and delete these copies.");
   return {};
 }
 
@@ -258,7 +258,7 @@ Result<> borg(Import& in) {
     in.add({.kind = Kind::within, .duration = duration, .from = Rule::From::now});
   }
   CKPT_CHECK(calendar(in, true));
-  in.tell("borg's days begin at midnight of the local time zone; here at that of tz, UTC unless set.");
+  in.tell("borg's days begin at midnight of the local time zone; here at midnight of tz (default: UTC).");
   return {};
 }
 
@@ -298,7 +298,7 @@ tl::unexpected<Error> unknown(std::string_view what, std::string_view name, std:
   return fail({.code = Errc::usage,
                .message = fmt::format("unknown {} '{}'", what, name),
                .hint = near ? fmt::format("did you mean '{}'?", *near)
-                            : fmt::format("known are {}", fmt::join(known.begin(), known.end(), ", "))});
+                            : fmt::format("known: {}", fmt::join(known.begin(), known.end(), ", "))});
 }
 
 }  // namespace
@@ -333,7 +333,7 @@ Result<ImportedPolicy> import_policy(std::string_view system, const ForeignOptio
   ImportedPolicy out = in.take();
   if (is_empty(out.policy)) {
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: with these options nothing is kept: refused", system),
+                 .message = fmt::format("{}: these options keep nothing: refused", system),
                  .hint = "keep at least one"});
   }
   return out;

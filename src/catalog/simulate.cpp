@@ -43,7 +43,7 @@ class Simulator {
 
   Result<> check() const {
     if (schedule_.interval == 0 || schedule_.until < schedule_.interval)
-      return fail(Errc::usage, "an interval of at least 1 step, and at least one save until the end");
+      return fail(Errc::usage, "expected an interval of at least 1 step, and at least one save until the end");
     if (schedule_.until / schedule_.interval > kMostSimulatedSaves)
       return fail(Errc::usage,
                   fmt::format("{} saves, more than {}", schedule_.until / schedule_.interval, kMostSimulatedSaves));

@@ -40,7 +40,7 @@ class RuledIndex final : public ChunkIndex {
       auto part = part_of(origin, placed.chunk);
       if (!part) return {};
       if (!placed.where.strides.empty()) {
-        return fail(Errc::unsupported, "--map: a flat tensor whose elements do not stand one after another");
+        return fail(Errc::unsupported, "--map: a flat tensor whose elements are not contiguous");
       }
       PlacedChunk out{.chunk = std::move(part->first), .where = placed.where};
       out.where.offset += part->second * unit_bytes(placed.where.dtype);
@@ -96,7 +96,8 @@ Result<> cut_flat(const MapRules& rules, const std::vector<MapRules::Held>& held
     at = end;
   }
   if (at != flat.shape[0]) {
-    return fail(about(rules, flat, fmt::format("it has {} elements, and the rule's shapes {}", flat.shape[0], at)));
+    return fail(
+        about(rules, flat, fmt::format("it has {} elements, but the rule's shapes have {}", flat.shape[0], at)));
   }
   return {};
 }
@@ -118,11 +119,11 @@ Result<> rename_all(Map& map, const MapRules& rules) {
   }
   std::unordered_set<std::string_view> names;
   for (const Tensor& tensor : map.tensors) {
-    if (!names.insert(tensor.name).second) return fail(about(rules, tensor, "two tensors get this name"));
+    if (!names.insert(tensor.name).second) return fail(about(rules, tensor, "two tensors would get this name"));
   }
   for (const Alias& alias : map.aliases) {
     if (alias.name == alias.target || names.insert(alias.name).second) continue;
-    return fail(about(rules, {.name = alias.name}, "a tied name and another tensor get this name"));
+    return fail(about(rules, {.name = alias.name}, "a tied name and another tensor would get this name"));
   }
   return {};
 }
@@ -168,15 +169,15 @@ Result<> refuse_flat_parameters(const Map& map, const std::string& root) {
     const std::string_view name = tensor.name;
     const std::string_view last = name.substr(name.rfind('.') + 1);
     if ((last != "_flat_param" && last != "flat_param") || tensor.shape.size() != 1) continue;
-    return fail(Error{
-        .code = Errc::unsupported,
-        .message = fmt::format("{}: {} holds the parameters of an FSDP unit one after another, {} elements; their "
-                               "names and shapes are in the model and in no file",
-                               root, tensor.name, tensor.shape[0]),
-        .file = root,
-        .tensor = tensor.name,
-        .hint = "--map FILE    says them, in the order of the module: {\"ckpt-map\": 1, \"rules\": [{\"tensor\": \"" +
-                tensor.name + "\", \"holds\": [{\"name\": \"weight\", \"shape\": [2, 3]}, ...]}, ...]}"});
+    return fail(
+        Error{.code = Errc::unsupported,
+              .message = fmt::format("{}: {} is the flat tensor of an FSDP unit, {} elements; no file stores the "
+                                     "names and shapes of its parameters",
+                                     root, tensor.name, tensor.shape[0]),
+              .file = root,
+              .tensor = tensor.name,
+              .hint = "--map FILE    lists them in module order: {\"ckpt-map\": 1, \"rules\": [{\"tensor\": \"" +
+                      tensor.name + "\", \"holds\": [{\"name\": \"weight\", \"shape\": [2, 3]}, ...]}, ...]}"});
   }
   return {};
 }

@@ -22,7 +22,7 @@ tl::unexpected<Error> no_extra(const std::string& path, std::string reason) {
   return fail({.code = Errc::refused,
                .message = fmt::format("{}: {}", path, reason),
                .file = path,
-               .hint = "--no-extras leaves out the files that go with the model (config.json, the tokenizer's, ...)"});
+               .hint = "--no-extras leaves out the model's extra files (config.json, tokenizer, ...)"});
 }
 
 /// "below" of "/a/b" and "/a/b/below/c".
@@ -85,12 +85,12 @@ class Folder {
     CKPT_TRY(const FileInfo info, io_.stat(path));
     if (info.kind != FileInfo::Kind::file) return no_extra(path, "not a file");
     if (info.bytes > kLargestExtra)
-      return no_extra(
-          path, fmt::format("{} bytes, of at most {} for a file that goes with a model", info.bytes, kLargestExtra));
+      return no_extra(path,
+                      fmt::format("{} bytes; the limit for an extra file of a model is {}", info.bytes, kLargestExtra));
     bytes_ += info.bytes;
     if (bytes_ > kLargestExtras || found_.size() == kMostExtras)
-      return no_extra(path, fmt::format("the files that go with the model are over {} bytes or {} files",
-                                        kLargestExtras, kMostExtras));
+      return no_extra(
+          path, fmt::format("the extra files of the model exceed {} bytes or {} files", kLargestExtras, kMostExtras));
     found_.push_back({name, info});
     return {};
   }
@@ -116,7 +116,7 @@ Result<Stored> find_stored(const Map& map, const std::string& root, const Extra&
   }));
   if (bytes == 0) return Stored{};
   if (!where || where->compressed || !where->strides.empty())
-    return fail(Errc::unsupported, extra.path + ": not stored as one run of bytes");
+    return fail(Errc::unsupported, extra.path + ": not stored contiguously");
   return Stored{.path = path_of(map, where->file, root), .range = {where->offset, where->offset + bytes}};
 }
 

@@ -23,7 +23,7 @@ Result<> check_names_apart(const Map& map, const Map& more, const std::string& r
                  .message = fmt::format("{}: two files hold '{}'", root, name),
                  .file = root,
                  .tensor = name,
-                 .hint = "convert the files by their own paths, or move the one that is not meant"});
+                 .hint = "convert the files by their own paths, or move the unwanted one"});
   };
   for (const Tensor& tensor : more.tensors) {
     if (names.contains(tensor.name)) return clash(tensor.name);

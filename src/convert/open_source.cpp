@@ -69,7 +69,7 @@ Result<> check_true_dtypes(const Source& source) {
   for (const Tensor& tensor : source.map.tensors) {
     if (fits_true_dtype(tensor)) continue;
     return fail({.code = Errc::corrupt,
-                 .message = fmt::format("{}: {}: its noted dtype '{}' contradicts the stored one", source.root,
+                 .message = fmt::format("{}: {}: its recorded dtype '{}' contradicts the stored one", source.root,
                                         tensor.name, tensor.true_dtype),
                  .file = source.root,
                  .tensor = tensor.name});

@@ -13,7 +13,7 @@ namespace {
 Error cannot_be_file(const std::string& target, std::string_view path, std::string_view reason) {
   return {.code = Errc::unsupported,
           .message = fmt::format("{}: no file can be named '{}': {}", target, path, reason),
-          .hint = "--map FILE    gives a tensor another name; --only takes other tensors alone"};
+          .hint = "--map FILE    renames tensors; --only selects other tensors"};
 }
 
 /// The names between the slashes of a path; the folders above it are added.

@@ -26,7 +26,7 @@ Error not_a_zip(const StreamReader& stream, std::string_view head) {
   if (head.size() >= 262 && head.substr(257, 5) == "ustar")
     return stream.at({.code = Errc::unsupported, .message = "a torch file of version 0.1 (tar), which cannot be read"},
                      0);
-  return stream.at({.code = Errc::corrupt, .message = "not a zip file, which torch files are"}, 0);
+  return stream.at({.code = Errc::corrupt, .message = "not a zip file, so not a torch file"}, 0);
 }
 
 // One archive while it is opened.
@@ -76,7 +76,7 @@ class Opener {
   Result<> check_size(std::string_view what, std::uint64_t bytes, std::uint64_t offset) const {
     if (bytes <= budget_.max_bytes) return {};
     return failed(budget_.over_bytes,
-                  "" + std::string(what) + " has " + std::to_string(bytes) + " bytes, over the budget of " +
+                  "" + std::string(what) + " has " + std::to_string(bytes) + " bytes, over the limit of " +
                       std::to_string(budget_.max_bytes),
                   offset);
   }
@@ -137,7 +137,7 @@ class Opener {
     for (std::size_t i = 0; i + 1 < records_.size(); ++i) {
       const Record& record = records_[i];
       if (record.begin + record.entry->bytes <= records_[i + 1].entry->header_offset) continue;
-      return failed(Errc::corrupt, "zip: entry '" + record.entry->name + "' overlaps what follows it", record.begin);
+      return failed(Errc::corrupt, "zip: entry '" + record.entry->name + "' overlaps the next one", record.begin);
     }
     return {};
   }
@@ -203,8 +203,8 @@ class Opener {
       const auto found = archive.storages.find(storage->key);
       if (found != archive.storages.end() && found->second.bytes == storage->bytes) continue;
       return failed(Errc::corrupt,
-                    "data.pkl speaks of a storage data/" + storage->key + " of " + std::to_string(storage->bytes) +
-                        " bytes, which is not there",
+                    "data.pkl refers to a storage data/" + storage->key + " of " + std::to_string(storage->bytes) +
+                        " bytes, which is missing",
                     found == archive.storages.end() ? 0 : found->second.offset);
     }
     return {};
@@ -235,7 +235,7 @@ bool is_dense(const torch::TensorView& view) {
 // Strides of the model's elements, if the view is not dense.
 Result<std::vector<std::int64_t>> model_strides(const torch::TensorView& view, const ModelType& type) {
   if (is_packed(type.dtype)) {
-    return fail(Errc::unsupported, "tensor: a " + view.dtype_name + " view whose elements are not side by side");
+    return fail(Errc::unsupported, "tensor: a " + view.dtype_name + " view whose elements are not contiguous");
   }
   const bool is_pair = type.shape.size() == view.shape.size() + 1;  // a complex number is two floats
   std::vector<std::int64_t> strides;
@@ -293,7 +293,7 @@ Result<Locator> TorchArchive::locate(const torch::TensorView& view, std::uint32_
   if (storage.bytes != view.storage_bytes) {
     return fail({.code = Errc::corrupt,
                  .message = "tensor: its storage data/" + view.storage_key + " has " + std::to_string(storage.bytes) +
-                            " bytes, the pickle says " + std::to_string(view.storage_bytes),
+                            " bytes, but the pickle says " + std::to_string(view.storage_bytes),
                  .offset = storage.offset});
   }
   CKPT_TRY(const ModelType type, model_type(view));

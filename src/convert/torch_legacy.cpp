@@ -65,7 +65,7 @@ class LegacyOpener {
       }
       if (used == 0 || bytes == left) return fail(stream_.at(with_context(std::move(graph).error(), what), at_));
       if (bytes == budget_.max_bytes) {
-        return failed(Errc::refused, std::string(what) + ": over the budget of " + std::to_string(bytes) + " bytes",
+        return failed(Errc::refused, std::string(what) + ": over the limit of " + std::to_string(bytes) + " bytes",
                       at_);
       }
     }
@@ -108,7 +108,7 @@ class LegacyOpener {
       const torch::Storage& storage = *order[index];
       if (count == storage.bytes / storage.element_bytes) return {};
       return failed(Errc::corrupt,
-                    "storage " + storage.key + ": holds " + std::to_string(count) + " elements, the pickle says " +
+                    "storage " + storage.key + ": holds " + std::to_string(count) + " elements, but the pickle says " +
                         std::to_string(storage.bytes / storage.element_bytes),
                     begins[index]);
     });

@@ -156,7 +156,7 @@ Result<std::uint64_t> exchange(Comm& comm, std::chrono::milliseconds patience, c
       if (over) return took_ns;
       if (heartbeat.least_idle() > patience) {
         comm.give_up();
-        return fail(Errc::peer_failed, "exchange: nothing has moved between any ranks for too long");
+        return fail(Errc::peer_failed, "exchange: no data moved between any ranks for too long");
       }
       last_beat = now;
     }

@@ -93,7 +93,7 @@ Result<SaveOutcome> Commits::outcome_without_peers(const Save& save, Error why) 
   } else if (auto seen = disk_.find(*save)) {
     name = std::move(*seen);
   } else {
-    why.message += "; it may be there all the same: " + seen.error().message;
+    why.message += "; it may exist nevertheless: " + seen.error().message;
   }
   if (!name) return fail(std::move(why));
   return SaveOutcome{.name = std::move(*name), .id = save->id().hex()};

@@ -94,7 +94,7 @@ Result<MergedDescriptions> merge_descriptions(const Model& model, std::span<cons
   std::iota(all.begin(), all.end(), 0U);
   if (auto covered = check_coverage(map, all); !covered) {
     return fail({.code = Errc::usage,
-                 .message = "" + covered.error().message + ", by what the ranks describe",
+                 .message = "" + covered.error().message + ", according to the ranks' descriptions",
                  .tensor = covered.error().tensor});
   }
   return MergedDescriptions{.tensors = std::move(map.tensors), .shared = {shared.begin(), shared.end()}};

@@ -32,7 +32,7 @@ Result<Sealed> read_sealed(Io& io, const std::string& checkpoint) {
   const std::string path = join_path(checkpoint, universal::kSumsPath);
   CKPT_TRY(const std::string text, read_small_file(io, path, kMostSumsBytes));
   if (text.size() != sealed.manifest.sums_bytes || hash128(text) != sealed.manifest.sums_hash) {
-    return fail({.code = Errc::checksum, .message = path + ": it is not that of the manifest", .file = path});
+    return fail({.code = Errc::checksum, .message = path + ": it does not match the manifest", .file = path});
   }
   CKPT_TRY(sealed.sums, universal::parse_sums(std::as_bytes(std::span(text))));
   return sealed;
@@ -96,7 +96,7 @@ Result<std::string> find_local(Io& io, std::uint64_t step, const Hash128& id, co
   CKPT_TRY(auto name, find_committed(io, options.local_directory, step, id));
   if (name) return *std::move(name);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: step {} is not there", options.local_directory, step),
+               .message = fmt::format("{}: step {} does not exist", options.local_directory, step),
                .file = options.local_directory});
 }
 
@@ -136,7 +136,7 @@ Result<std::unique_ptr<DrainInSteps>> DrainInSteps::begin(Io& io, std::uint64_t 
   CKPT_TRY(Begun begun, open_local(io, name, options));
   CKPT_TRY(const auto there, find_committed(io, options.run_directory, step, id));
   if (there) {
-    return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": it is there already");
+    return fail(Errc::target_exists, join_path(options.run_directory, *there) + ": already exists");
   }
   CKPT_CHECK(make_partial(io, begun, options));
   return std::unique_ptr<DrainInSteps>(

@@ -94,7 +94,7 @@ Result<std::vector<std::string>> Drains::drain_left(
                                          tiers.local_directory, tiers.run_directory, why.message);
     const int exit = exit_code(why);
     if (exit == exit_code(Errc::corrupt) || exit == exit_code(Errc::incomplete)) {
-      reports_.log(fmt::format("{}: given up", text));
+      reports_.log(fmt::format("{}: will not be retried", text));
       given_up.push_back(text);
       continue;
     }

@@ -37,7 +37,7 @@ Tensor take_tensor(TextCursor& cursor) {
 }
 
 tl::unexpected<Error> unknown_text() {
-  return fail(Errc::internal, "another rank described its tensors in an unknown way");
+  return fail(Errc::internal, "another rank sent an unreadable description of its tensors");
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ Result<SaveToPublish> sealed_content(std::string_view text) {
   const std::string sums_text = cursor.field();
   std::string statistics = cursor.field();
   if (cursor.bad || !cursor.rest.empty()) {
-    return fail(Errc::internal, "rank 0 told of the checkpoint in an unknown way");
+    return fail(Errc::internal, "rank 0 sent an unreadable description of the checkpoint");
   }
   CKPT_TRY(universal::Manifest manifest, universal::parse_manifest(manifest_text));
   CKPT_TRY(universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(sums_text))));

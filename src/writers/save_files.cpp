@@ -115,7 +115,7 @@ class Builder {
     for (const universal::WriterEntry& entry : file.entries) {
       const universal::TensorRow& row = table_.rows[entry.row];
       if (!given_[entry.row] && entry.bytes != 0) {
-        return fail(files_usage(row.tensor.name, "this rank is to write a part of it, and was given none"));
+        return fail(files_usage(row.tensor.name, "this rank must write a part of it, but none was added"));
       }
       if (table_.layouts[row.layout].kind == Layout::Kind::irregular) {
         index.chunks.push_back(

@@ -46,7 +46,7 @@ std::string to_text(const RankRecord& record) {
 
 Result<RankRecord> record_from_text(std::string_view text) {
   const auto number = [&](std::size_t n) { return first_number(text.substr(n * kNumber)); };
-  const auto strange = [] { return fail(Errc::internal, "another rank told of its files in an unknown way"); };
+  const auto strange = [] { return fail(Errc::internal, "another rank sent an unreadable description of its files"); };
   if (text.size() < kHeadNumbers * kNumber) return strange();
   const std::uint64_t files = number(0);
   const std::uint64_t leaves = number(1);

@@ -98,7 +98,7 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
   if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());
   constexpr std::size_t kIdDigits = 32;
   const auto told_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
-  if (!told_id) return give_up({.code = Errc::internal, .message = "rank 0 told no id"});
+  if (!told_id) return give_up({.code = Errc::internal, .message = "rank 0 sent no id"});
 
   if (!comm_.is_root()) save = std::make_shared<SaveJob>(*told_id);
   save->step = step;
@@ -190,7 +190,7 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   save->planned(planned.count(), save->files->bytes);
   if (!fits) {
     reports_.log(fmt::format(
-        "step {}: {} bytes to save in {} pieces, staging memory holds {}: commit waits until {} are written",
+        "step {}: {} bytes to save in {} pieces, but staging memory holds {}: commit waits until {} are written",
         save->step, save->files->bytes, leaves, room, leaves - room));
   }
   if (!*waits) {

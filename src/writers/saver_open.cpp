@@ -24,7 +24,7 @@ Result<> prepare_directory(Io& io, const std::string& directory, std::vector<std
   for (const std::string& name : swept.removed) {
     notes.push_back(fmt::format("{}: removed {}, left by a crashed save", directory, name));
   }
-  for (const Error& kept : swept.kept) notes.push_back("kept, though a crashed save left it: " + kept.message);
+  for (const Error& kept : swept.kept) notes.push_back("kept, although a crashed save left it: " + kept.message);
   return {};
 }
 

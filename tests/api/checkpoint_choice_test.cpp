@@ -84,7 +84,7 @@ TEST_F(CheckpointChoiceTest, SkipsADamagedOneAndSaysSo) {
     EXPECT_EQ(next_step(choice, skipped), 10);
     EXPECT_EQ(skipped.size(), 1U);
     ASSERT_EQ(log.size(), 1U);
-    EXPECT_EQ(log[0].find("step-000000020.g2: cannot be used, the one before is tried: "), 0U) << log[0];
+    EXPECT_EQ(log[0].find("step-000000020.g2: cannot be used, trying the previous one: "), 0U) << log[0];
   });
 }
 

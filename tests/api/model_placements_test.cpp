@@ -261,14 +261,14 @@ TEST(ModelPlacements, WhatTheTrainersOwnRuleRefusesIsRefused) {
   refused({.name = "w", .shape = {8, 10}}, {Model::column("dp")}, "no axis 'dp'");
   refused({.name = "qkv", .shape = {32, 8}}, {Model::qkv("tp", 8, 2, 2)}, "2 groups of query heads do not divide");
   refused({.name = "qkv", .shape = {30, 8}}, {Model::qkv("tp", 8, 4, 2)}, "are 32 rows, not 30");
-  refused({.name = "glu", .shape = {9}}, {Model::glu("tp")}, "9 rows are no two halves");
+  refused({.name = "glu", .shape = {9}}, {Model::glu("tp")}, "9 rows cannot be split into two halves");
   refused({.name = "glu", .shape = {12}}, {Model::glu("tp")}, "6 stacked rows do not divide");
   refused({.name = "e", .shape = {12}}, {Model::expert("ep", 4, 0)}, "4 experts do not divide among 3");
   refused({.name = "e", .shape = {12}}, {Model::expert("ep", 6, 6)}, "expert 6 of 6");
   refused({.name = "l", .shape = {12}}, {Model::layer("pp", 6, 1, 2)}, "6 layers do not divide among 4");
   refused({.name = "v", .shape = {12}}, {Model::vocabulary("tp", 0)}, "multiple of 0");
   refused({.name = "v", .shape = {12}}, {Model::vocabulary("tp", 1), Model::partition("ep")}, "equal parts only");
-  refused({.name = "w", .shape = {12}}, {Model::partition("ep"), Model::column("tp")}, "is the last step");
+  refused({.name = "w", .shape = {12}}, {Model::partition("ep"), Model::column("tp")}, "must be the last step");
 }
 
 }  // namespace

@@ -110,10 +110,10 @@ TEST(PolicyImport, WhatIsNotKnownOrKeepsNothingIsRefused) {
   EXPECT_EQ(error_of("orbx", {}), "unknown system 'orbx'");
   EXPECT_EQ(error_of("hf", {{"save_limit", "3"}}), "unknown option of hf 'save_limit'");
   EXPECT_EQ(import_policy("hf", {{"save_totl_limit", "3"}}).error().hint, "did you mean 'save_total_limit'?");
-  EXPECT_EQ(import_policy("megatron", {{"keep", "3"}}).error().hint, "known are save_retain_interval, most_recent_k");
-  EXPECT_EQ(error_of("orbax", {{"max_to_keep", "0"}}), "orbax: with these options nothing is kept: refused");
-  EXPECT_EQ(error_of("restic", {}), "restic: with these options nothing is kept: refused");
-  EXPECT_EQ(error_of("lightning", {{"save_top_k", "0"}}), "lightning: with these options nothing is kept: refused");
+  EXPECT_EQ(import_policy("megatron", {{"keep", "3"}}).error().hint, "known: save_retain_interval, most_recent_k");
+  EXPECT_EQ(error_of("orbax", {{"max_to_keep", "0"}}), "orbax: these options keep nothing: refused");
+  EXPECT_EQ(error_of("restic", {}), "restic: these options keep nothing: refused");
+  EXPECT_EQ(error_of("lightning", {{"save_top_k", "0"}}), "lightning: these options keep nothing: refused");
   for (const auto& [system, key, value] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"orbax", "max_to_keep", "many"},
            {"orbax", "keep_period", "0"},

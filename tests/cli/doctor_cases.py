@@ -8,7 +8,7 @@ from scrub_cases import damage, place, store
 
 
 def case_doctor_looks_at_the_machine_and_the_current_directory(sh):
-    sh.run("doctor", out=["io_uring", "^ok +locks hold between processes", "^(ok|WARN) +.* free of "])
+    sh.run("doctor", out=["io_uring", "^ok +locks work between processes", "^(ok|WARN) +.* free of "])
     check(os.listdir(sh.directory) == [], "something stays behind")
 
 

@@ -78,7 +78,7 @@ def case_names_too_long_for_a_partial_are_refused(sh):
     sh.run("convert", source, "x" * 208, code=2, err=["208 bytes", "at most 207", "255"])
     sh.run("convert", source, "x" * 207, out="^done ")
     sh.run("load", source, "y" * 250, "--to", "npy", code=2, err="at most 207")
-    sh.run("save", source, "--store", "s", "--run", "r" * 300, "--step", "1", code=2, err="300 bytes, of at most 255")
+    sh.run("save", source, "--store", "s", "--run", "r" * 300, "--step", "1", code=2, err="a name has 300 bytes; the limit is 255")
 
 
 def case_repeated_elements_are_looked_at_once(sh):

@@ -125,7 +125,7 @@ def case_no_plug_in_is_loaded_from_the_current_directory(sh):
     shutil.copy(sh.program, sh.path("bin/ckpt"))
     run = subprocess.run(["bin/ckpt", "convert", "x.safetensors", "o"], cwd=sh.directory, timeout=60, stdin=subprocess.DEVNULL,
                          env={**sh.environment(), "SLURM_STEP_NUM_TASKS": "2", "LD_LIBRARY_PATH": "."}, capture_output=True, text=True)
-    check(run.returncode == 2 and "not installed beside ckpt" in " ".join(run.stderr.split()), run.stderr)
+    check(run.returncode == 2 and "not installed next to ckpt" in " ".join(run.stderr.split()), run.stderr)
 
 
 def ranks_of(launcher):

@@ -132,7 +132,7 @@ def case_a_mark_goes_with_its_owner(sh):
     sh.run("convert", saved, "w", "--virtual")
     check(len(marks_in(saved)) == 2, "two virtual checkpoints with one mark")
     shutil.rmtree(sh.path("v"))
-    prune(sh, err="no longer kept for .*/v, which is gone")
+    prune(sh, err="no longer protected by .*/v, which no longer exists")
     check([mark["name"] for mark in marks_in(saved)] == [str(sh.path("w").resolve())], "the wrong mark was dropped")
     shutil.rmtree(sh.path("w"))
     prune(sh)

@@ -78,7 +78,7 @@ def case_options_of_one_target_format_are_refused_by_others(sh):
         sh.run(*words, *option, code=2, err=f"out: {option[0]} is not an option of the safetensors format")
     sh.run(*words, "--dp", "0", code=2, err="--dp")
     sh.run(*words, "--zero-stage", "4", code=2, err="--zero-stage: '4' is not one of 0, 1, 2, 3")
-    sh.run(*words, "--tag", "a/b", code=2, err="--tag: 'a/b' is not the name of a directory")
+    sh.run(*words, "--tag", "a/b", code=2, err="--tag: 'a/b' is not a directory name")
     sh.run(*words, "--placement", "S0", code=2, err="--placement: 'S0' is not NAME=PLACEMENTS")
 
 

@@ -160,7 +160,7 @@ TEST(DcpRanks, AnotherDtypeShapeOrKindIsCorruptAndNamesTheTensor) {
   TwoRanks shape;
   shape.entries(1)[0].shape = {5, 2};
   shape.write();
-  expect_disagreement(shape, "__1.metadata", "its shape is not that in __0.metadata");
+  expect_disagreement(shape, "__1.metadata", "its shape differs from that in __0.metadata");
 
   TwoRanks kind;
   kind.entries(1).clear();

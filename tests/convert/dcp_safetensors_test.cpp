@@ -65,9 +65,10 @@ TEST(DcpSafetensors, BlobThatContradictsTheMetadataIsCorrupt) {
   BlobFiles(R"("b":{"dtype":"F32","shape":[4],"data_offsets":[0,16]})").expect_corrupt("no tensor of this name");
   BlobFiles(R"("a":{"dtype":"I32","shape":[4],"data_offsets":[0,16]})")
       .expect_corrupt("its dtype is I32, .metadata says float32");
-  BlobFiles(R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]})").expect_corrupt("its shape is not that");
+  BlobFiles(R"("a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]})")
+      .expect_corrupt("its shape differs from the chunk");
   BlobFiles(R"("__metadata__":{"DCP_SHARDING_INFO":"{\"a\": {\"saved_offsets\": [0]}}"},)" + kEntry)
-      .expect_corrupt("its saved_offsets are not those");
+      .expect_corrupt("its saved_offsets differ from the chunk");
 }
 
 TEST(DcpSafetensors, DamagedHeaderNamesFileAndOffset) {
@@ -82,7 +83,7 @@ TEST(DcpSafetensors, TwoChunksOfATensorInOneFileAreLost) {
   const auto map = files.open();
   ASSERT_FALSE(map.has_value());
   EXPECT_EQ(map.error().tensor, "a");
-  EXPECT_NE(map.error().message.find("keeps the last of them only"), std::string::npos) << map.error().message;
+  EXPECT_NE(map.error().message.find("keeps only the last"), std::string::npos) << map.error().message;
 }
 
 TEST(DcpSafetensors, TwoBlobsInOneFileAreCorrupt) {

@@ -129,7 +129,7 @@ TEST_F(TorchLegacyTest, EveryTruncationIsCorrupt) {
 TEST_F(TorchLegacyTest, ContradictionsAreNamed) {
   const std::string head = preamble() + object();
   expect_refused(head + keys() + storage(5, 16, 'a') + storage(3, 3, 'b') + storage(2, 16, 'c'), Errc::corrupt,
-                 "storage 7: holds 5 elements, the pickle says 4");
+                 "storage 7: holds 5 elements, but the pickle says 4");
   expect_refused(head + PickleWriter().raw("(").text("7").text("6").raw("l").stop() + storages(), Errc::corrupt,
                  "storage 6: no tensor names it");
   expect_refused(head + PickleWriter().raw("(").text("7").text("7").raw("l").stop() + storages(), Errc::corrupt,

@@ -262,13 +262,14 @@ TEST_F(TorchRanks, AnotherRanksFileIsFoundByItsMesh) {
   write(0, text("w") + dtensor(0, 2, 8));
   write(1, text("w") + dtensor(0, 2, 8));
   expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt",
-               "it was saved by rank 0, and the file's name says rank 1");
+               "it was saved by rank 0, but the file's name says rank 1");
 }
 
 TEST_F(TorchRanks, RanksThatDisagreeAreCorrupt) {
   write(0, text("w") + plain());
   write(1, text("w") + dtensor(1, 2, 8));
-  expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt", "its shape is not that in model_world_size_2_rank_0.pt");
+  expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt",
+               "its shape differs from that in model_world_size_2_rank_0.pt");
   write(0, text("w") + dtensor(0, 2, 9));
   expect_error(Errc::corrupt, "model_world_size_2_rank_0.pt",
                "dimension 0 of the local tensor is 4, its placements give 5");
@@ -320,7 +321,7 @@ TEST_F(TorchRanks, ShardedTensorsThatContradictThemselvesAreCorrupt) {
   expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt", "a part outside of the tensor");
   write(1, text("w") + sharded(0, 8, 4));
   expect_error(Errc::corrupt, "model_world_size_2_rank_1.pt",
-               "it was saved by rank 0, and the file's name says rank 1");
+               "it was saved by rank 0, but the file's name says rank 1");
   std::string no_size = text("w") + sharded(1, 8, 4);
   no_size.replace(no_size.find("shard_sizes"), 11, "other_sizes");
   write(1, no_size);

@@ -53,7 +53,7 @@ TEST(TorchWriter, DimensionsAndStridesThatTorchHoldsSignedFitThere) {
 TEST(TorchWriter, PairsOfFourBitsHaveAnEvenLastDimension) {
   for (const char* target : {"out.pt", "folder"}) {
     RawSource odd({{.name = "q", .dtype = Dtype::f4, .shape = {2, 3}}});
-    EXPECT_EQ(refusal(odd, target), "q: F4 elements are pairs in torch, and the last dimension of this is odd");
+    EXPECT_EQ(refusal(odd, target), "q: torch stores F4 elements in pairs, but the last dimension is odd");
     RawSource even({{.name = "q", .dtype = Dtype::f4, .shape = {3, 2}}});
     EXPECT_EQ(refusal(even, target), "");
     RawSource six({{.name = "q", .dtype = Dtype::f6_e3m2, .shape = {4}}});

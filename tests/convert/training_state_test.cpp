@@ -237,7 +237,7 @@ TEST(TrainingState, NumbersThatFitTwoOrdersAreRefusedToBeNamed) {
   const TrainingState state = state_of(made.map);
   EXPECT_EQ(state.unplaced.size(), 2u);
   EXPECT_EQ(state.unplaced_reason,
-            "the optimizer numbers its parameters, and their shapes and order do not tell which is which");
+            "the optimizer numbers its parameters, and their shapes and order do not identify them");
 }
 
 TEST(TrainingState, MembersWithoutStateThatFitTwoOrdersAreToldToo) {

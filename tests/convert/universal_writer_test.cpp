@@ -375,7 +375,7 @@ TEST(UniversalWriter, ATrueDtypeThatContradictsTheStoredOneIsCorruptToAnyReader)
     ASSERT_FALSE(opened.has_value());
     EXPECT_EQ(opened.error().code, Errc::corrupt);
     EXPECT_EQ(opened.error().tensor, "z");
-    EXPECT_NE(opened.error().message.find("its noted dtype"), std::string::npos) << opened.error().message;
+    EXPECT_NE(opened.error().message.find("its recorded dtype"), std::string::npos) << opened.error().message;
   }
 }
 

@@ -186,7 +186,7 @@ TEST_F(ClaimsTest, AReaderOfAPartIsToldWhereTheWholeCannotBeHeld) {
     const auto lease = Lease::take(refusing, part, {});
     return lease ? (*lease)->unheard() : lease.error().message;
   };
-  EXPECT_NE(take(Errc::io).find("which may be deleted meanwhile"), std::string::npos) << take(Errc::io);
+  EXPECT_NE(take(Errc::io).find("so it may be deleted meanwhile"), std::string::npos) << take(Errc::io);
   EXPECT_EQ(take(Errc::unsupported), "") << "there are no locks at all";
   EXPECT_EQ(take(Errc::not_found), kCheckpoint + ": lock: refused");
   EXPECT_EQ(take(Errc::locked), kCheckpoint + ": lock: refused");

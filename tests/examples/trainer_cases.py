@@ -181,7 +181,7 @@ def case_a_damaged_newest_checkpoint_falls_back_to_the_one_before(sh):
     train(sh, 4, "--dp 2 --tp 2 --zero 1 --every 3 --steps 6")
     flip_a_byte(sh.path("run") / checkpoints(sh)[-1] / "shards" / "optim" / "00001-00000.safetensors")
     run = train(sh, 2, "--pp 2 --steps 7 --every 7", began=3)
-    check(re.search(r"^ckpt: step-000000006.g2: cannot be used, the one before is tried: .*00001-00000", run.err, re.M),
+    check(re.search(r"^ckpt: step-000000006.g2: cannot be used, trying the previous one: .*00001-00000", run.err, re.M),
           "the damaged file is not told", run)
     train(sh, 1, "--steps 8 --every 0", began=7)  # what was saved from there on supersedes the damaged one
 

@@ -98,7 +98,7 @@ TEST(Ledger, SaysWhatIsBitExact) {
   ASSERT_TRUE(ledger);
   EXPECT_EQ(what_holds(*ledger, 4).size(), 1U);
   const auto global = what_holds(*ledger, 2);
-  EXPECT_EQ(global[0], "bit-exact: every global batch holds the samples, in the order, that it would have held");
+  EXPECT_EQ(global[0], "bit-exact: every global batch holds the same samples in the same order");
   EXPECT_NE(global.back().find("2 ranks instead of 4"), std::string::npos);
   const auto shards = begin_sharded(0, 1, {{"a", 100}}, 8, 4);
   ASSERT_TRUE(shards);

@@ -153,7 +153,7 @@ TEST(MeshLayout, WhatALayoutSaysByItselfIsChecked) {
          l.at = {{.axis = 0, .indices = {1, 1}}};
        }},
       {"which has 2", [](Layout& l) { l.at = {{.axis = 0, .indices = {2}}}; }},
-      {"axis 7 is not there", [](Layout& l) { l.at = {{.axis = 7, .indices = {0}}}; }},
+      {"axis 7 does not exist", [](Layout& l) { l.at = {{.axis = 7, .indices = {0}}}; }},
       {"used twice", [](Layout& l) { l.at = {{.axis = 1, .indices = {0}}}; }},
       {"used twice",
        [](Layout& l) {
@@ -161,7 +161,7 @@ TEST(MeshLayout, WhatALayoutSaysByItselfIsChecked) {
        }},
       {"used twice", [](Layout& l) { l.flat = Layout::Flat{.axes = {1}, .part = 1}; }},
       {"no axes", [](Layout& l) { l.cuts[0].axes.clear(); }},
-      {"axis 9 is not there", [](Layout& l) { l.cuts[0].axes = {9}; }},
+      {"axis 9 does not exist", [](Layout& l) { l.cuts[0].axes = {9}; }},
       {"points without their rule",
        [](Layout& l) {
          l.cuts[0].points = {0, 1, 2};

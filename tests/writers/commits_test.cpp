@@ -216,7 +216,7 @@ TEST(Commits, ARankThatCannotLookSaysThatTheCheckpointMayExist) {
   lose_after_the_vote(fail(Errc::io, "no listing"), kName, [](Comm& comm, const Result<SaveOutcome>& outcome) {
     EXPECT_EQ(outcome.has_value(), comm.is_root());
     if (comm.is_root()) return;
-    EXPECT_NE(outcome.error().message.find("it may be there all the same: no listing"), std::string::npos);
+    EXPECT_NE(outcome.error().message.find("it may exist nevertheless: no listing"), std::string::npos);
   });
 }
 

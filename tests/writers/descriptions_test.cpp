@@ -50,11 +50,11 @@ TEST(Descriptions, PartsOfAnyKindThatCoverATensorMakeOneOfIt) {
 
 TEST(Descriptions, AHoleAndAnOverlapAreRefusedWithTheTensor) {
   EXPECT_EQ(refused({told(rows(0, 2)), told(rows(3, 1))}),
-            "w: 6 of 24 elements are in no file, by what the ranks describe");
+            "w: 6 of 24 elements are in no file, according to the ranks' descriptions");
   EXPECT_EQ(refused({told(flat(0, 7)), told(flat(8, 24))}),
-            "w: elements 7..7 are in no file, by what the ranks describe");
+            "w: elements 7..7 are in no file, according to the ranks' descriptions");
   EXPECT_EQ(refused({told(rows(0, 3)), told(rows(2, 2))}),
-            "w: the box at [2, 0] of size [1, 6] is in two files, by what the ranks describe");
+            "w: the box at [2, 0] of size [1, 6] is in two files, according to the ranks' descriptions");
 }
 
 TEST(Descriptions, WhatDoesNotFitTheTensorIsRefused) {
@@ -64,7 +64,7 @@ TEST(Descriptions, WhatDoesNotFitTheTensorIsRefused) {
   EXPECT_EQ(refused({told(flat(0, 25))}), "w: a flat range passes the end of its box");
   EXPECT_EQ(refused({told(flat(9, 8))}), "w: a flat range passes the end of its box");
   const Tensor huge{.name = "w", .dtype = Dtype::f32, .shape = {1ULL << 40, 1ULL << 40}};
-  EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "w: more bytes than can be counted");
+  EXPECT_EQ(refused({told({.box = Box::whole(huge.shape)}, huge)}), "w: its size overflows 64 bits");
 }
 
 TEST(Descriptions, APartThatSharesAByteWithAnotherIsRefused) {

@@ -48,7 +48,7 @@ class Owner {
  public:
   Result<> check() const {
     if (pid_ == ::getpid()) return {};
-    return fail(Errc::usage, "a run does not work in a forked child");
+    return fail(Errc::usage, "a run cannot be used in a forked child");
   }
   bool is_here() const { return pid_ == ::getpid(); }
 
@@ -76,7 +76,7 @@ Result<Struct> read_sized(const Struct* given, std::size_t first_bytes, const ch
     return fail(Errc::usage, std::string(what) + ": its size is not set");
   const auto* bytes = reinterpret_cast<const unsigned char*>(given);
   for (std::uint64_t at = sizeof(Struct); at < size; ++at) {
-    if (bytes[at] != 0) return fail(Errc::newer, std::string(what) + ": it asks for what only a newer libckpt can do");
+    if (bytes[at] != 0) return fail(Errc::newer, std::string(what) + ": it uses members of a newer libckpt");
   }
   Struct out{};
   std::memcpy(&out, given, std::min<std::size_t>(static_cast<std::size_t>(size), sizeof out));
@@ -104,7 +104,7 @@ inline Result<IoKind> io_kind(const char* name) {
   if (text == "auto") return IoKind::automatic;
   if (text == "uring") return IoKind::uring;
   if (text == "threads") return IoKind::threads;
-  return fail(Errc::usage, "'" + std::string(text) + "' is no I/O engine: auto, uring or threads");
+  return fail(Errc::usage, "'" + std::string(text) + "' is not an I/O engine: auto, uring or threads");
 }
 
 /// The tensor of a C caller.

@@ -20,7 +20,7 @@ Result<std::vector<NamedRead>> reads_of(const ckpt_read* reads, uint64_t count) 
     CKPT_TRY(const ckpt_read read, read_sized(given, offsetof(ckpt_read, bytes) + sizeof(uint64_t), "a read"));
     at += reads->size;  // of each of them: the caller's sizeof
     CKPT_CHECK(need(read.name, "a read's name"));
-    if (read.bytes != 0) CKPT_CHECK(need(read.out, "the place for what is read"));
+    if (read.bytes != 0) CKPT_CHECK(need(read.out, "the output buffer of a read"));
     NamedRead& wanted =
         out.emplace_back(NamedRead{.name = read.name, .out = static_cast<std::byte*>(read.out), .bytes = read.bytes});
     if ((read.offset == nullptr) != (read.extent == nullptr)) {
@@ -88,7 +88,7 @@ int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
     ckpt::Run& opened = *run->opened->run;
     auto made = std::make_unique<ckpt_checkpoint>();
     Result<> mine = [&]() -> Result<> {
-      CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));
+      CKPT_CHECK(need(checkpoint, "the output pointer for the checkpoint"));
       CKPT_CHECK(give_memory(*made));
       CKPT_TRY(made->io, opened.io().fresh());
       return {};
@@ -105,7 +105,7 @@ int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(path, "the path"));
-    CKPT_CHECK(need(checkpoint, "the place for the checkpoint"));
+    CKPT_CHECK(need(checkpoint, "the output pointer for the checkpoint"));
     ckpt_options given{};
     if (options != nullptr) {
       CKPT_TRY(given, read_sized(options, offsetof(ckpt_options, log_user) + sizeof(void*), "the options"));
@@ -138,7 +138,7 @@ int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, 
     CKPT_CHECK(need(checkpoint, "the checkpoint"));
     CKPT_CHECK(checkpoint->owner.check());
     CKPT_CHECK(need(name, "the name"));
-    CKPT_CHECK(need(ndim, "the place for the number of dimensions"));
+    CKPT_CHECK(need(ndim, "the output pointer for the number of dimensions"));
     const ckpt::Tensor* tensor = checkpoint->checkpoint->find(name);
     if (tensor == nullptr) {
       return ckpt::fail(ckpt::Errc::not_found, std::string(name) + ": the checkpoint has no such tensor");

@@ -49,7 +49,7 @@ Result<std::uint64_t> equal_part_elements(const Layout& layout, const Shape& sha
     const auto divides = [&](std::uint64_t length) { return length % parts == 0; };
     const bool equal = cut.dim < left.size() && cut.rule != Layout::Cut::Rule::points && divides(left[cut.dim]) &&
                        std::all_of(cut.segments.begin(), cut.segments.end(), divides);
-    if (!equal) return fail(Errc::usage, "model: CKPT_PARTITION follows cuts into equal parts only");
+    if (!equal) return fail(Errc::usage, "model: CKPT_PARTITION can follow only cuts into equal parts");
     left[cut.dim] /= parts;
   }
   std::uint64_t elements = 1;  // fits: the whole tensor does
@@ -83,13 +83,14 @@ Result<Layout> placed(const Layout& layout, const ckpt_step& step, const Shape& 
       CKPT_TRY(Layout out, placement::grouped_qkv(layout, qkv));
       // Checked above: the groups divide the heads, and the product is a size.
       if (const std::uint64_t wanted = (qkv.heads / qkv.groups + 2) * qkv.groups * qkv.head_rows; wanted != rows)
-        return fail(Errc::usage, fmt::format("model: {} heads in {} groups of {} rows a head are {} rows, not {}",
+        return fail(Errc::usage, fmt::format("model: {} heads in {} groups with {} rows per head are {} rows, not {}",
                                              qkv.heads, qkv.groups, qkv.head_rows, wanted, rows));
       return out;
     }
     case CKPT_GLU: {
       CKPT_TRY(const auto length, length_of(shape, step.dim, "CKPT_GLU"));
-      if (length % 2 != 0) return fail(Errc::usage, fmt::format("model: CKPT_GLU: {} rows are no two halves", length));
+      if (length % 2 != 0)
+        return fail(Errc::usage, fmt::format("model: CKPT_GLU: {} rows cannot be split into two halves", length));
       return placement::stacked(layout, {.axis = axis, .dim = step.dim, .lengths = {length / 2, length / 2}});
     }
     case CKPT_EXPERT:
@@ -108,7 +109,7 @@ Result<Layout> placed(const Layout& layout, const ckpt_step& step, const Shape& 
       return placement::zero3(layout, axes, elements);
     }
     default:
-      return fail(Errc::usage, fmt::format("model: no kind of step has the number {}", step.kind));
+      return fail(Errc::usage, fmt::format("model: unknown kind of step {}", step.kind));
   }
 }
 
@@ -116,7 +117,7 @@ Result<> add_step(Layout& layout, const ckpt_step& step, const Shape& shape, std
   CKPT_TRY(std::vector<std::uint32_t> axes, axes_of(layout.mesh, step.axes));
   if (step.number_count != 0) CKPT_CHECK(need(step.numbers, "numbers"));
   std::vector<std::uint64_t> numbers(step.numbers, step.numbers + step.number_count);
-  if (layout.flat) return fail(Errc::usage, "model: CKPT_FLAT or CKPT_PARTITION is the last step");
+  if (layout.flat) return fail(Errc::usage, "model: CKPT_FLAT or CKPT_PARTITION must be the last step");
   if (step.kind >= CKPT_COLUMN && step.kind <= CKPT_PARTITION) {
     CKPT_TRY(layout, placed(layout, step, shape, axes, numbers));
     return {};
@@ -148,7 +149,7 @@ Result<> add_step(Layout& layout, const ckpt_step& step, const Shape& shape, std
       cut.segments = std::move(numbers);
       break;
     default:
-      return fail(Errc::usage, fmt::format("model: no kind of step has the number {}", step.kind));
+      return fail(Errc::usage, fmt::format("model: unknown kind of step {}", step.kind));
   }
   layout.cuts.push_back(std::move(cut));
   return {};
@@ -159,7 +160,7 @@ Result<Role> role_of(const char* name) {
   for (const Role role : {Role::param, Role::buffer, Role::slot}) {
     if (role_name(role) == text) return role;
   }
-  return fail(Errc::usage, fmt::format("'{}' is no role: param, buffer or slot", text));
+  return fail(Errc::usage, fmt::format("'{}' is not a role: param, buffer or slot", text));
 }
 
 }  // namespace
@@ -170,7 +171,7 @@ Result<Tensor> tensor_of(const ckpt_tensor* given) {
   CKPT_CHECK(need(tensor.dtype, "the tensor's dtype"));
   if (tensor.ndim != 0) CKPT_CHECK(need(tensor.shape, "the tensor's shape"));
   const auto dtype = dtype_from_name(tensor.dtype);
-  if (!dtype) return fail(Errc::usage, fmt::format("{}: '{}' is no dtype", tensor.name, tensor.dtype));
+  if (!dtype) return fail(Errc::usage, fmt::format("{}: unknown dtype '{}'", tensor.name, tensor.dtype));
   Tensor out{.name = tensor.name, .dtype = *dtype, .shape = Shape(tensor.shape, tensor.shape + tensor.ndim)};
   CKPT_TRY(out.role, role_of(tensor.role));
   if (tensor.parameter != nullptr) out.parameter = tensor.parameter;
@@ -188,7 +189,7 @@ using ckpt::c::need;
 
 int ckpt_model_new(const ckpt_axis* axes, uint32_t axis_count, ckpt_model** model) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(model, "the place for the model"));
+    CKPT_CHECK(need(model, "the output pointer for the model"));
     if (axis_count != 0) CKPT_CHECK(need(axes, "the axes"));
     auto made = std::make_unique<ckpt_model>();
     for (uint32_t i = 0; i < axis_count; ++i) {
@@ -235,14 +236,14 @@ int ckpt_model_part_bytes(const ckpt_model* model, const char* name, uint64_t ra
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(model, "the model"));
     CKPT_CHECK(need(name, "the name"));
-    CKPT_CHECK(need(bytes, "the place for the bytes"));
+    CKPT_CHECK(need(bytes, "the output pointer for the bytes"));
     for (const ckpt::universal::TensorRow& row : model->rows) {
       if (row.tensor.name != name) continue;
       CKPT_TRY(const auto held, ckpt::universal::held_chunks(model->layouts[row.layout], row.tensor, row.begin, rank));
       *bytes = ckpt::chunk_bytes(held, row.tensor.dtype);
       return {};
     }
-    return ckpt::fail(ckpt::Errc::not_found, fmt::format("{}: it is not in the model", name));
+    return ckpt::fail(ckpt::Errc::not_found, fmt::format("{}: not in the model", name));
   });
 }
 
@@ -250,8 +251,8 @@ int ckpt_flat_group(const uint64_t* counts, uint64_t count, uint64_t ranks, uint
                     uint64_t* begins) {
   return guarded([&]() -> Result<> {
     if (count != 0) CKPT_CHECK(need(counts, "the element counts"));
-    if (count != 0) CKPT_CHECK(need(begins, "the place for the begins"));
-    CKPT_CHECK(need(part, "the place for the part"));
+    if (count != 0) CKPT_CHECK(need(begins, "the output pointer for the begins"));
+    CKPT_CHECK(need(part, "the output pointer for the part"));
     CKPT_TRY(const auto places, ckpt::universal::placement::flat_group(
                                     {.element_counts = {counts, count}, .ranks = ranks, .align_factor = align_factor}));
     *part = places.part;

@@ -43,7 +43,7 @@ int ckpt_offload_open(const ckpt_offload_options* options, ckpt_offload** offloa
     CKPT_TRY(const ckpt_offload_options given,
              ckpt::c::read_sized(options, offsetof(ckpt_offload_options, io) + sizeof(char*), "the options"));
     CKPT_CHECK(need(given.directory, "the directory"));
-    CKPT_CHECK(need(offload, "the place for the handle"));
+    CKPT_CHECK(need(offload, "the output pointer for the handle"));
     CKPT_TRY(const ckpt::IoKind io, ckpt::c::io_kind(given.io));
     ckpt::OffloadStore::Options wanted{.directory = given.directory};
     if (given.memory_bytes != 0) wanted.memory_bytes = static_cast<std::size_t>(given.memory_bytes);
@@ -61,11 +61,11 @@ int ckpt_offload_open_deepspeed(const char* configuration, int32_t which, const 
                                 ckpt_offload** offload) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(configuration, "the configuration"));
-    CKPT_CHECK(need(offload, "the place for the handle"));
+    CKPT_CHECK(need(offload, "the output pointer for the handle"));
     CKPT_TRY(const ckpt_offload_sizes given,
              ckpt::c::read_sized(sizes, offsetof(ckpt_offload_sizes, rank) + sizeof(uint64_t), "the sizes"));
     if (which != CKPT_OFFLOAD_PARAMETERS && which != CKPT_OFFLOAD_OPTIMIZER)
-      return ckpt::fail(ckpt::Errc::usage, "offload: neither the parameters nor the optimizer are asked for");
+      return ckpt::fail(ckpt::Errc::usage, "offload: neither parameters nor optimizer were requested");
     CKPT_TRY(const auto parsed, ckpt::deepspeed::parse_offload_config(configuration));
     CKPT_TRY(const auto options,
              ckpt::offload_options(parsed.aio, which == CKPT_OFFLOAD_PARAMETERS ? parsed.parameters : parsed.optimizer,
@@ -98,7 +98,7 @@ int ckpt_offload_put(ckpt_offload* offload, const char* name, const void* data, 
 int ckpt_offload_get(ckpt_offload* offload, const char* name, void* out, uint64_t bytes) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(ckpt::c::check(offload, name));
-    if (bytes != 0) CKPT_CHECK(need(out, "the place for the data"));
+    if (bytes != 0) CKPT_CHECK(need(out, "the output buffer"));
     return offload->store->get(name, {static_cast<std::byte*>(out), static_cast<std::size_t>(bytes)});
   });
 }
@@ -127,11 +127,11 @@ int ckpt_offload_flush(ckpt_offload* offload) {
 int ckpt_offload_bytes(const ckpt_offload* offload, const char* name, uint64_t* bytes) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(ckpt::c::check(offload, name));
-    CKPT_CHECK(need(bytes, "the place for the bytes"));
+    CKPT_CHECK(need(bytes, "the output pointer for the bytes"));
     const auto size = offload->store->size_of(name);
     if (!size)
       return ckpt::fail({.code = ckpt::Errc::not_found,
-                         .message = std::string("offload: ") + name + ": there is no such tensor",
+                         .message = std::string("offload: ") + name + ": no such tensor",
                          .tensor = name});
     *bytes = *size;
     return {};
@@ -141,7 +141,7 @@ int ckpt_offload_bytes(const ckpt_offload* offload, const char* name, uint64_t* 
 int ckpt_offload_get_stats(const ckpt_offload* offload, ckpt_offload_stats* stats) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(ckpt::c::check(offload));
-    CKPT_CHECK(need(stats, "the place for the statistics"));
+    CKPT_CHECK(need(stats, "the output pointer for the statistics"));
     CKPT_CHECK(ckpt::c::check_sized(stats, offsetof(ckpt_offload_stats, direct) + sizeof(int32_t), "the statistics"));
     const ckpt::OffloadStore::Statistics now = offload->store->statistics();
     const ckpt_offload_stats all{.size = stats->size,

@@ -26,7 +26,7 @@ Result<std::optional<std::string>> loaded_blob(const Checkpoint& checkpoint, Io&
   if (found == nullptr) return std::nullopt;
   if (found->dtype != Dtype::u8 || found->shape.size() != 1 || found->shape[0] > most_bytes)
     return fail(Errc::corrupt,
-                fmt::format("{}: {}: it is not a blob of at most {} bytes", checkpoint.path(), name, most_bytes));
+                fmt::format("{}: {}: not a blob of at most {} bytes", checkpoint.path(), name, most_bytes));
   std::string out(static_cast<std::size_t>(found->shape[0]), '\0');
   if (out.empty()) return out;
   CKPT_TRY(const auto pool, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = 2}));
@@ -98,7 +98,7 @@ int ckpt_position_begin(const ckpt_epoch* epoch, ckpt_position** position) {
   return guarded([&]() -> Result<> {
     CKPT_TRY(const ckpt_epoch given,
              ckpt::c::read_sized(epoch, offsetof(ckpt_epoch, shard_count) + sizeof(uint64_t), "the epoch"));
-    CKPT_CHECK(need(position, "the place for the position"));
+    CKPT_CHECK(need(position, "the output pointer for the position"));
     auto made = std::make_unique<ckpt_position>();
     if (given.shards == nullptr) {
       CKPT_TRY(made->ledger,
@@ -125,8 +125,8 @@ int ckpt_position_share(const ckpt_position* position, uint64_t rank, uint64_t s
                         uint64_t* count) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(position, "the position"));
-    CKPT_CHECK(need(count, "the place for the count"));
-    if (*count != 0) CKPT_CHECK(need(ranges, "the place for the ranges"));
+    CKPT_CHECK(need(count, "the output pointer for the count"));
+    if (*count != 0) CKPT_CHECK(need(ranges, "the output pointer for the ranges"));
     if (rank >= position->ledger.world)
       return ckpt::fail(ckpt::Errc::usage, fmt::format("position: rank {} of {}", rank, position->ledger.world));
     const auto share = ckpt::ledger::share_of(position->ledger, rank, step);
@@ -148,7 +148,7 @@ int ckpt_position_advance(ckpt_position* position, uint64_t steps) {
 int ckpt_position_get(const ckpt_position* position, ckpt_position_state* state) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(position, "the position"));
-    CKPT_CHECK(need(state, "the place for the state"));
+    CKPT_CHECK(need(state, "the output pointer for the state"));
     CKPT_CHECK(ckpt::c::check_sized(state, offsetof(ckpt_position_state, steps_left) + sizeof(uint64_t), "the state"));
     const ckpt::ledger::Ledger& now = position->ledger;
     const ckpt_position_state all{.size = state->size,
@@ -172,12 +172,13 @@ int ckpt_add_position(ckpt_save* save, const ckpt_position* position) {
 
 int ckpt_restore_position(ckpt_run* run, uint64_t world, ckpt_position** position) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(position, "the place for the position"));
+    CKPT_CHECK(need(position, "the output pointer for the position"));
     CKPT_TRY(const ckpt::c::Loaded loaded, ckpt::c::loaded_by(run));
     const std::string name(ckpt::ledger::kLedgerBlob);
     CKPT_TRY(const auto text,
              ckpt::c::loaded_blob(*loaded.checkpoint, *loaded.io, name, ckpt::ledger::kMaxLedgerBytes));
-    if (!text) return ckpt::fail(ckpt::Errc::not_found, loaded.checkpoint->path() + ": it has no position in the data");
+    if (!text)
+      return ckpt::fail(ckpt::Errc::not_found, loaded.checkpoint->path() + ": no position in the data is stored");
     auto made = std::make_unique<ckpt_position>();
     CKPT_TRY(made->ledger, ckpt::ledger::parse(*text));
     CKPT_TRY(made->ledger, ckpt::ledger::remap(made->ledger, world));
@@ -206,8 +207,8 @@ int ckpt_add_stream(ckpt_save* save, const ckpt_stream* stream) {
 
 int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed, uint64_t* bytes, int* restored) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(bytes, "the place for the size"));
-    CKPT_CHECK(need(restored, "the place for the answer"));
+    CKPT_CHECK(need(bytes, "the output pointer for the size"));
+    CKPT_CHECK(need(restored, "the output pointer for the answer"));
     CKPT_TRY(const auto wanted, ckpt::c::wanted_stream(stream));
     CKPT_TRY(const ckpt::c::Loaded loaded, ckpt::c::loaded_by(run));
     const std::uint64_t most = 2 * ckpt::rng::kMaxStateBytes + 16 * ckpt::rng::kMaxNameBytes;  // hexadecimal, and names
@@ -227,8 +228,8 @@ int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed,
       state.assign(source.seed.bytes.begin(), source.seed.bytes.end());
     }
     if (wanted.given.bytes < state.size())
-      return ckpt::fail(ckpt::Errc::usage, fmt::format("stream: {}: its state takes {} bytes, not {}",
-                                                       wanted.given.name, state.size(), wanted.given.bytes));
+      return ckpt::fail(ckpt::Errc::usage, fmt::format("stream: {}: its state has {} bytes, not {}", wanted.given.name,
+                                                       state.size(), wanted.given.bytes));
     if (!state.empty()) std::memcpy(wanted.given.state, state.data(), state.size());
     *bytes = state.size();
     *restored = source.stored ? 1 : 0;

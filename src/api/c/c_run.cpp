@@ -17,7 +17,7 @@ Result<Replicas> replicas_of(int32_t given) {
     case CKPT_REPLICAS_EXCHANGE:
       return Replicas::exchange;
     default:
-      return fail(Errc::usage, fmt::format("{} is no way to read replicas", given));
+      return fail(Errc::usage, fmt::format("{} is not a value of ckpt_replicas", given));
   }
 }
 
@@ -57,7 +57,7 @@ int outcome_of(const Result<SaveOutcome>& outcome) {
 }
 
 Result<> poll(const SaveEvent& event, int* done) {
-  CKPT_CHECK(need(done, "the place for the answer"));
+  CKPT_CHECK(need(done, "the output pointer for the answer"));
   *done = event.known() ? 1 : 0;
   if (*done == 0) return {};
   auto outcome = event.tell();
@@ -137,7 +137,7 @@ uint32_t ckpt_abi_version(void) {
 
 int ckpt_comm_world(ckpt_comm_table* table) {
   return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(table, "the place for the table"));
+    CKPT_CHECK(need(table, "the output pointer for the table"));
     CKPT_TRY(*table, ckpt::load_mpi_table());
     return {};
   });
@@ -162,10 +162,10 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
     // From here on other ranks wait for this one.
     auto io = [&]() -> Result<std::unique_ptr<ckpt::Io>> {
       CKPT_CHECK(need(run_directory, "the run's directory"));
-      CKPT_CHECK(need(run, "the place for the run"));
+      CKPT_CHECK(need(run, "the output pointer for the run"));
       CKPT_CHECK(replicas_of(given.replicas));
       if (!(given.max_overhead >= 0 && given.max_overhead <= 1))
-        return ckpt::fail(ckpt::Errc::usage, fmt::format("max_overhead {} is no part of the time", given.max_overhead));
+        return ckpt::fail(ckpt::Errc::usage, fmt::format("max_overhead {} is not between 0 and 1", given.max_overhead));
       CKPT_TRY(const ckpt::IoKind kind, ckpt::c::io_kind(given.io));
       return ckpt::open_io(kind);
     }();
@@ -193,7 +193,7 @@ int ckpt_should_save(ckpt_run* run, uint64_t step, int* answer) {
     CKPT_CHECK(need(run, "the run"));
     CKPT_CHECK(run->owner.check());
     CKPT_TRY(const bool yes, run->opened->run->should_save(step));
-    CKPT_CHECK(need(answer, "the place for the answer"));  // now: the other ranks wait for this one
+    CKPT_CHECK(need(answer, "the output pointer for the answer"));  // now: the other ranks wait for this one
     *answer = yes ? 1 : 0;
     return {};
   });
@@ -214,7 +214,7 @@ int ckpt_begin(ckpt_run* run, uint64_t step, ckpt_save** save) {
     auto made = std::make_unique<ckpt_save>();
     made->opened = run->opened;
     made->number = ++run->opened->begun;
-    CKPT_CHECK(run->opened->run->begin(step, need(save, "the place for the save")));
+    CKPT_CHECK(run->opened->run->begin(step, need(save, "the output pointer for the save")));
     *save = made.release();
     return {};
   });
@@ -379,7 +379,7 @@ const char* ckpt_pending_name(ckpt_pending* pending) {
 int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(usable(pending));
-    CKPT_CHECK(need(stats, "the place for the statistics"));
+    CKPT_CHECK(need(stats, "the output pointer for the statistics"));
     CKPT_CHECK(check_sized(stats, offsetof(ckpt_stats, commit_s) + sizeof(double), "the statistics"));
     const ckpt::SaveTimes times = pending->save->times();
     const ckpt_stats all{.size = stats->size,

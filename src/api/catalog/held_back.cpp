@@ -38,8 +38,8 @@ void hold_back(Io& io, PrunePlan& plan) {
   }
   if (left != 0)
     plan.warnings.push_back(
-        fmt::format("{}: whether anything else stands in {} more of what would go is seen by "
-                    "--apply, which then keeps it",
+        fmt::format("{}: {} more checkpoints to delete were not searched for foreign files; "
+                    "--apply searches them, and keeps those that hold any",
                     plan.store, left));
 }
 

@@ -49,13 +49,13 @@ Result<> check_run(const std::string& run) {
     const std::string_view part = rest.substr(0, slash);
     if (part.empty() || part == "." || part == "..") return refuse("not a path below the store");
     if (part.size() > kLongestFileName)
-      return refuse(fmt::format("a name of {} bytes, of at most {}", part.size(), kLongestFileName));
+      return refuse(fmt::format("a name has {} bytes; the limit is {}", part.size(), kLongestFileName));
     if (part.starts_with('.')) return refuse("names that begin with a dot are ignored");
     if (part.starts_with('-')) return refuse("a name that begins with a dash looks like an option");
     if (depth == 1 && part == kPolicyFile) return refuse("reserved for the store's policy");
     if (part.find(kPartialMark) != std::string_view::npos || CheckpointName::parse(part))
       return refuse("reserved for checkpoints");
-    if (depth > catalog::kDeepestRun) return refuse(fmt::format("deeper than {} names", catalog::kDeepestRun));
+    if (depth > catalog::kDeepestRun) return refuse(fmt::format("more than {} levels deep", catalog::kDeepestRun));
     if (slash == std::string_view::npos) return {};
     rest.remove_prefix(slash + 1);
   }
@@ -108,7 +108,7 @@ class Import final : RunTarget {
 
   Result<std::optional<std::string>> find(const std::string& id) override {
     const auto hash = Hash128::from_hex(id);
-    if (!hash) return fail(Errc::internal, request_.store + ": an id that is none");
+    if (!hash) return fail(Errc::internal, request_.store + ": an invalid id");
     CKPT_TRY(const auto name, find_committed(io_, run_directory_, step_, *hash));
     if (!name) {
       if (request_.link) CKPT_CHECK(check_unused(*hash));
@@ -307,9 +307,9 @@ Result<std::uint64_t> step_of_source(Session& session, const ImportRequest& requ
                                              .state_beside = false}));
   if (source.map.meta.step) return *source.map.meta.step;
   return fail({.code = Errc::usage,
-               .message = path + ": --step is missing, and the checkpoint does not say its step",
+               .message = path + ": --step is missing, and the checkpoint does not contain its step",
                .file = path,
-               .hint = "--step N    of the training"});
+               .hint = "--step N    the training step"});
 }
 
 }  // namespace

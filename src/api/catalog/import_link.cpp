@@ -94,7 +94,7 @@ class Linking {
     }
     if (manifest.version != universal::kVersion)
       return not_linked(request_.source,
-                        fmt::format("this is of version {}, and {} is written", manifest.version, universal::kVersion));
+                        fmt::format("its version is {}, not {}", manifest.version, universal::kVersion));
     if (manifest.is_virtual())
       return not_linked(request_.source, "it is virtual: its tensors are in other checkpoints");
     if (!manifest.dropped.empty()) return not_linked(request_.source, "its optimizer was dropped");
@@ -174,7 +174,7 @@ class Linking {
       CKPT_TRY(const FileInfo info, io_.info(file));
       CKPT_CHECK(source_->files->see(join_path(source_->root, path), info));
       if (info.bytes != bytes)
-        return fail(Errc::corrupt, fmt::format("{}: {} bytes, {} by sums.bin", to, info.bytes, bytes));
+        return fail(Errc::corrupt, fmt::format("{}: {} bytes, but sums.bin says {}", to, info.bytes, bytes));
       return io_.sync(file);
     };
     auto settled = settle();

@@ -56,7 +56,7 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
   auto entry = find_in_catalog(io, catalog, named.word);
   if (entry) return FoundByName{.catalog = std::move(catalog), .entry = *std::move(entry)};
   Error error = std::move(entry).error();
-  if (error.code == Errc::not_found) error.message += fmt::format(" (in {}; nor is it a path)", named.store);
+  if (error.code == Errc::not_found) error.message += fmt::format(" (in {}; not a path either)", named.store);
   return fail(std::move(error));
 }
 

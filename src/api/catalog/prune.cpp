@@ -131,7 +131,8 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   if (request.runs.empty()) std::ranges::for_each(out.entries, note_own);
   for (Entry& entry : out.entries) {
     for (const std::string& gone : catalog::drop_ownerless(io, store, entry)) {
-      out.warnings.push_back(fmt::format("{}: no longer kept for {}, which is gone", entry.path(store), gone));
+      out.warnings.push_back(
+          fmt::format("{}: no longer protected by {}, which no longer exists", entry.path(store), gone));
       out.ownerless.push_back({.checkpoint = entry.path(store), .owner = gone});
     }
   }
@@ -392,7 +393,8 @@ Action planned_action(const PrunePart& part, std::size_t index) {
 
 std::string why_text(const PrunePart& part, std::size_t index) {
   const auto held = part.held_back.find(static_cast<std::uint32_t>(index));
-  if (held != part.held_back.end()) return held->second + ", which ckpt did not put there: move it, and it can go";
+  if (held != part.held_back.end())
+    return held->second + ", which ckpt did not put there: move it away to allow the deletion";
   return catalog::why(part.retention.decisions[index], part.checkpoints[index], part.checkpoints, part.policy);
 }
 

@@ -21,7 +21,7 @@ inline constexpr std::string_view kPolicyFile = "ckpt.toml";
 inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
 /// For a policy that recycles on a file system where that gains nothing.
 inline constexpr const char* kNoRecycling =
-    "recycle: nothing is gained by it on this file system: what is deleted waits in the trash";
+    "recycle: no benefit on this file system: deleted checkpoints wait in the trash";
 
 /// The source of a policy.
 struct PolicyWords {

@@ -69,7 +69,7 @@ std::string not_watched(Io& io, const std::string& path) {
   if (watched && *watched >= kClaimSilence) return {};
   return fmt::format(
       "a process on another host may be writing it; retry in {}"
-      " minutes: it is removed if nothing changed by then",
+      " minutes: it is removed if nothing has changed by then",
       kClaimSilence.count());
 }
 

@@ -144,31 +144,30 @@ std::string prometheus_text(const StoreStatus& status) {
   using Run = catalog::RunSummary;
   metric("ckpt_checkpoints", "Checkpoints of a run.", [](const Run& run) { return run.count; });
   metric("ckpt_bytes", "Bytes of their files.", [](const Run& run) { return run.bytes; });
-  metric("ckpt_newest_step", "Step of the newest.", [](const Run& run) { return run.newest_step; });
-  metric("ckpt_newest_created_seconds", "When the newest was saved, seconds since 1970.",
+  metric("ckpt_newest_step", "Step of the newest checkpoint.", [](const Run& run) { return run.newest_step; });
+  metric("ckpt_newest_created_seconds", "Time of the newest checkpoint, seconds since 1970.",
          [&](const Run& run) { return seconds(run.newest_created); });
-  metric("ckpt_verified", "Checkpoints that were read again and found intact.",
-         [](const Run& run) { return run.verified; });
+  metric("ckpt_verified", "Verified checkpoints.", [](const Run& run) { return run.verified; });
   metric("ckpt_damaged", "Checkpoints known to be damaged.", [](const Run& run) { return run.damaged; });
-  metric("ckpt_unreadable", "Checkpoints that could not be read just now.",
+  metric("ckpt_unreadable", "Checkpoints that cannot be read at present.",
          [](const Run& run) { return run.unreadable; });
   metric("ckpt_pinned", "Checkpoints with a pin.", [](const Run& run) { return run.pinned; });
   metric("ckpt_demoted", "Checkpoints whose optimizer was dropped.", [](const Run& run) { return run.demoted; });
   const auto sum = [&](std::string_view name, std::string_view help, auto value) {
     out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n{0} {2}\n", name, help, value);
   };
-  sum("ckpt_free_bytes", "Bytes that can still be written.", status.free_bytes);
+  sum("ckpt_free_bytes", "Free bytes on the volume.", status.free_bytes);
   sum("ckpt_recycled_bytes", "Bytes of retired files that wait for the next save.", status.recycled.bytes);
   sum("ckpt_trash_checkpoints", "Deleted checkpoints in the trash.", status.trash.checkpoints);
   sum("ckpt_trash_optimizers", "Dropped optimizers in the trash.", status.trash.optimizers);
-  sum("ckpt_trash_bytes", "Bytes of both.", status.trash.bytes);
-  sum("ckpt_trash_over", "Of both, those whose grace is over.", status.trash.over);
+  sum("ckpt_trash_bytes", "Bytes in the trash.", status.trash.bytes);
+  sum("ckpt_trash_over", "Of these, entries past the grace period.", status.trash.over);
   if (status.trash.first_over)
-    sum("ckpt_trash_first_over_seconds", "When the first one's grace ends, seconds since 1970.",
+    sum("ckpt_trash_first_over_seconds", "End of the first grace period, seconds since 1970.",
         seconds(*status.trash.first_over));
   sum("ckpt_readers_here", "Claims of readers on this host.", status.readers.here);
-  sum("ckpt_readers_elsewhere", "Claims of readers on other hosts that may live.", status.readers.elsewhere);
-  sum("ckpt_readers_silent", "Of those on other hosts, not heard of lately.", status.readers.silent);
+  sum("ckpt_readers_elsewhere", "Claims of readers on other hosts that may be live.", status.readers.elsewhere);
+  sum("ckpt_readers_silent", "Of those on other hosts, claims that have not changed lately.", status.readers.silent);
   return out;
 }
 

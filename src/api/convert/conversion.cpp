@@ -132,7 +132,7 @@ Result<> Conversion::open() {
   takes_extras_ = request_.extras && !options_.in_parts && target.extras() != KeepsExtras::no;
   if (!takes_extras_ && !request_.assets.empty())
     return fail({.code = Errc::usage,
-                 .message = fmt::format("--assets: {} has no room for them", target.name),
+                 .message = fmt::format("--assets: {} cannot hold these files", target.name),
                  .hint = "use --to safetensors with a directory as target, or --to ckpt"});
   if (target.writer && target.writer->keeps_model_ranks) ranks_ = std::make_shared<RankLayout>();
   CKPT_TRY(Source source, open_source(session_.io, request_.source, request_.from,
@@ -198,7 +198,7 @@ Result<std::string> Conversion::find_damage(const std::string& target) {
                                                    .against = compares ? request_.source : std::string()}));
   if (!report.damage.empty()) return report.damage.front().file + ": " + report.damage.front().text;
   for (const auto& difference : report.different) {
-    if (difference.reason == "values") return difference.name + ": its values are not those of the source";
+    if (difference.reason == "values") return difference.name + ": its values differ from the source";
   }
   return std::string();
 }
@@ -557,7 +557,7 @@ Result<ConvertReport> Conversion::finish() {
   }
   if (in_place_ == InPlace::yes && report.partial)
     return fail({.code = Errc::not_done,
-                 .message = request_.target + ": not replaced, as not all of it would be copied",
+                 .message = request_.target + ": not replaced: the copy would be incomplete",
                  .file = request_.target,
                  .hint = fmt::format("'ckpt materialize {} OUT' keeps it", request_.target)});
   if (request_.dry_run && !already_done_ && free && *free < report.target_bytes)

@@ -29,7 +29,7 @@ Result<> check_replaceable(Io& io, const std::string& path) {
                    fmt::format("'ckpt save {} --store STORE --run RUN' saves a copy of all tensors", path));
   const catalog::Marks said = catalog::read_marks(io, catalog::marks_path(path, false));
   if (said.marks.empty() && said.unreadable.empty()) return {};
-  return refused(path, "not replaced, as its pins, tags or notes would be lost",
+  return refused(path, "not replaced: its pins, tags or notes would be lost",
                  fmt::format("'ckpt materialize {} OUT' keeps it", path));
 }
 

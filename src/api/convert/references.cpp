@@ -85,9 +85,8 @@ Result<> check_by_reference(const Session& session, const ConvertRequest& reques
     return refused(fmt::format("{} cannot hold references", target.name), "only the universal format can: --to ckpt");
   if (request.dtype)
     return refused("--dtype changes bytes, and a reference cannot", "convert without --virtual, or without --dtype");
-  if (request.shard_bytes != 0)
-    return refused("--shard-size has no effect: no tensor is copied", "leave --shard-size out");
-  if (session.comm.ranks() > 1) return refused("one process writes it", "start it without mpirun");
+  if (request.shard_bytes != 0) return refused("--shard-size has no effect: no tensor is copied", "omit --shard-size");
+  if (session.comm.ranks() > 1) return refused("several processes cannot write it", "start it without mpirun");
   return {};
 }
 
@@ -139,8 +138,9 @@ Result<Protection> protect_files(Io& io, const std::vector<std::string>& files, 
     else
       out.warnings.push_back(
           {.severity = Severity::warning,
-           .text = fmt::format("{}: 'ckpt prune' may delete it, as it cannot be marked as referred to: {}", holder,
-                               written.error().message),
+           .text =
+               fmt::format("{}: 'ckpt prune' may delete it, because the mark that protects it cannot be written: {}",
+                           holder, written.error().message),
            .file = holder});
   }
   return out;

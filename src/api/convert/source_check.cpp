@@ -309,7 +309,7 @@ class SourceChecker {
     const std::uint64_t at = job.leaf * kLeafBytes + one.leaf_offset;
     const auto after = std::partition_point(target.placements.begin(), target.placements.end(),
                                             [&](const Placement& p) { return p.offset <= at; });
-    if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": a difference in no tensor");
+    if (after == target.placements.begin()) return fail(Errc::internal, root_ + ": a difference outside all tensors");
     const Placement& placement = *(after - 1);
     const Tensor& held = map_.tensors[placement.tensor];
     const std::uint64_t element = (placement.chunk && placement.chunk->flat ? placement.chunk->flat->begin : 0) +

@@ -27,7 +27,7 @@ Result<Counter> find_counter(const Map& map, std::uint32_t tensor) {
     found = true;
     return {};
   }));
-  if (!found) return fail(Errc::uncovered, map.tensors[tensor].name + ": no file holds it");
+  if (!found) return fail(Errc::uncovered, map.tensors[tensor].name + ": not in any file");
   if (out.where.compressed)
     return fail({.code = Errc::unsupported,
                  .message = map.tensors[tensor].name + ": a step counter in compressed data is not read",

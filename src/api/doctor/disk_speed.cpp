@@ -35,7 +35,7 @@ class Measurement {
     std::uint64_t mixed = 0x9e3779b97f4a7c15;
     for (std::size_t i = 0; i < kInFlight; ++i) {
       auto lease = pool_->try_acquire();
-      if (!lease) return fail(Errc::internal, "bench: a pool without its buffers");
+      if (!lease) return fail(Errc::internal, "bench: the buffer pool has too few buffers");
       // All blocks differ, so compression and deduplication gain nothing.
       for (std::size_t at = 0; at < kPiece; at += sizeof mixed) {
         mixed ^= mixed << 13;

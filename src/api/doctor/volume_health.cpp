@@ -86,22 +86,22 @@ void diagnose_try(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
     return;
   }
   if (tried.direct) {
-    out.push_back({Health::ok, "direct I/O", "O_DIRECT is taken: saves do not push other data out of memory"});
+    out.push_back({Health::ok, "direct I/O", "O_DIRECT works: saves do not evict other data from the page cache"});
   } else {
     out.push_back({Health::note, "direct I/O", "O_DIRECT is refused: saves go through the page cache"});
   }
   if (tried.locks) {
-    out.push_back({Health::ok, "locks", "locks hold between processes of this host"});
+    out.push_back({Health::ok, "locks", "locks work between processes of this host"});
   } else {
     out.push_back({Health::fail, "locks", "no locks: writers cannot be detected, and readers are known by claims only",
                    "use a file system with flock"});
   }
   if (!tried.renames) {
-    out.push_back({Health::note, "renames", "a rename that never replaces is refused: links are used in its place"});
+    out.push_back({Health::note, "renames", "RENAME_NOREPLACE is not supported: hard links are used instead"});
   }
   if (!tried.exchange) {
     out.push_back({Health::note, "renames",
-                   "two directories cannot be exchanged: --overwrite of a directory is refused here",
+                   "RENAME_EXCHANGE is not supported: --overwrite of a directory is refused here",
                    "convert to a new name"});
   }
 }
@@ -131,7 +131,7 @@ void diagnose_device(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
   if (device.scheduler.empty()) return;
   if (device.scheduler == "bfq" && !device.rotational) {
-    out.push_back({Health::warn, "scheduler", "bfq on a disk without moving parts costs throughput",
+    out.push_back({Health::warn, "scheduler", "the bfq scheduler costs throughput on an SSD",
                    "echo none > /sys/block/DISK/queue/scheduler"});
   } else {
     out.push_back({Health::ok, "scheduler", fmt::format("scheduler {}", device.scheduler)});
@@ -148,10 +148,10 @@ void diagnose_space(const VolumeFacts& facts, std::optional<std::uint64_t> need,
   }
   if (need && left < *need) {
     out.push_back({Health::fail, "space", fmt::format("{}; the next save needs {}", what, size_text(*need)),
-                   "ckpt prune --keep-last 3 (in the store: shows what that would delete; --apply does it)"});
+                   "ckpt prune --keep-last 3 (in the store: shows what it would delete; --apply deletes)"});
   } else if (need && left / 2 < *need) {
     out.push_back({Health::warn, "space", fmt::format("{}; enough for one save of {} only", what, size_text(*need)),
-                   "ckpt prune --keep-last 3 (in the store: shows what that would delete; --apply does it)"});
+                   "ckpt prune --keep-last 3 (in the store: shows what it would delete; --apply deletes)"});
   } else if (need) {
     out.push_back(
         {Health::ok, "space",

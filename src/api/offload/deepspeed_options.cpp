@@ -39,7 +39,7 @@ Result<OffloadStore::Options> offload_options(const deepspeed::AioConfig& aio, c
 
   auto wanted = memory_bytes(target, sizes);
   if (!wanted || *wanted > SIZE_MAX / 4) {
-    return fail(Errc::usage, "offload store: options: the configuration's buffers are more than memory can be");
+    return fail(Errc::usage, "offload store: options: the configuration's buffers exceed the address space");
   }
   // Whole buffers, and the one that is kept for reading.
   out.memory_bytes = static_cast<std::size_t>(

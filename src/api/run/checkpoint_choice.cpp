@@ -72,14 +72,13 @@ Result<std::unique_ptr<Checkpoint>> CheckpointChoice::next(std::vector<std::stri
       // A trainer that finds no checkpoint starts over; one that has lost them all must not.
       if (skipped.empty()) {
         return fail({.code = Errc::not_found,
-                     .message = fmt::format("{}: there is no checkpoint", options_.run_directory),
+                     .message = fmt::format("{}: no checkpoint", options_.run_directory),
                      .file = options_.run_directory});
       }
-      return fail(
-          {.code = Errc::corrupt,
-           .message = fmt::format("{}: no checkpoint can be used, of {}", options_.run_directory, skipped.size()),
-           .file = options_.run_directory,
-           .hint = "the newest one: " + skipped.front()});
+      return fail({.code = Errc::corrupt,
+                   .message = fmt::format("{}: no usable checkpoint; {} tried", options_.run_directory, skipped.size()),
+                   .file = options_.run_directory,
+                   .hint = "the newest one: " + skipped.front()});
     }
     std::unique_ptr<Checkpoint> opened;
     auto verdict = agree_after(comm_, options_.patience, [&]() -> Result<> {
@@ -112,8 +111,8 @@ void CheckpointChoice::note_skipped(const std::string& path, const Error& why,
                                     std::vector<std::string>& skipped) const {
   skipped.push_back(why.message);
   if (!options_.log) return;
-  options_.log(fmt::format("{}: cannot be used, the {} is tried: {}", options_.names_paths ? path : base_name(path),
-                           options_.names_paths ? "next copy, or the one before," : "one before", why.message));
+  options_.log(fmt::format("{}: cannot be used, trying the {}: {}", options_.names_paths ? path : base_name(path),
+                           options_.names_paths ? "next copy or the previous one" : "previous one", why.message));
 }
 
 Result<> CheckpointChoice::skip(const std::string& path, const Error& why, std::vector<std::string>& skipped) const {

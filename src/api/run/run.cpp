@@ -136,8 +136,9 @@ Result<> Run::read_rules() {
   CKPT_TRY(const auto rules,
            read_store_interval(*io_, options_.policy_store, run_in_store(options_.policy_store, run_directory_)));
   if (!rules) {
-    return fail(Errc::usage, fmt::format("{}: its ckpt.toml has no [interval] for this run, no rule says when to save",
-                                         options_.policy_store));
+    return fail(Errc::usage,
+                fmt::format("{}: its ckpt.toml has no [interval] for this run, so no rule says when to save",
+                            options_.policy_store));
   }
   schedule_->set_rules(*rules);
   return {};

@@ -227,9 +227,10 @@ Result<> count_kept(SavePlan& plan, const SavePlanRequest& request) {
 }  // namespace
 
 Result<SavePlan> plan_saves(const SavePlanRequest& request) {
-  if (!(request.parameters >= 1)) return fail(Errc::usage, "the number of parameters is not given");
-  if (!(request.node_loss >= 0 && request.node_loss <= 1)) return fail(Errc::usage, "a part from 0 to 1 is lost");
-  if (!(request.bandwidth > 0)) return fail(Errc::usage, "the bandwidth of the storage is not given");
+  if (!(request.parameters >= 1)) return fail(Errc::usage, "the number of parameters is missing");
+  if (!(request.node_loss >= 0 && request.node_loss <= 1))
+    return fail(Errc::usage, "the share of lost disks must be from 0 to 1");
+  if (!(request.bandwidth > 0)) return fail(Errc::usage, "the bandwidth of the storage is missing");
   CKPT_TRY(catalog::StateBytes state, catalog::state_preset(request.precision));
   if (request.state_bytes) {
     // Parts as in the preset; the difference belongs to the optimizer.

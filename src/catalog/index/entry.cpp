@@ -97,7 +97,7 @@ Result<> take_sums(Io& io, Entry& entry, const std::string& path, const universa
   CKPT_TRY(const std::string bytes, read_small_file(io, sums_path, kMostSumsBytes));
   CKPT_TRY(const universal::Sums sums, universal::parse_sums(std::as_bytes(std::span(bytes))));
   if (bytes.size() != manifest.sums_bytes || sums.id != manifest.id)
-    return fail({.code = Errc::corrupt, .message = sums_path + ": not the one of this manifest"});
+    return fail({.code = Errc::corrupt, .message = sums_path + ": it does not belong to this manifest"});
   std::uint64_t total = bytes.size();
   for (const universal::FileRecord& file : sums.files) {
     if (manifest.is_dropped(file.key.file_class)) continue;
@@ -123,7 +123,7 @@ Result<std::string> read_manifest_text(Io& io, const std::string& path, std::uin
   const auto info = io.stat(path);
   if (info && info->bytes > most && info->bytes <= kMostManifestBytes)
     return fail({.code = Errc::memory,
-                 .message = fmt::format("{}: {} bytes, and --memory allows {}", path, info->bytes, most),
+                 .message = fmt::format("{}: {} bytes, but --memory allows {}", path, info->bytes, most),
                  .file = path});
   return read_small_file(io, path, most);
 }

@@ -338,7 +338,7 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
     CKPT_TRY(const auto there, look(io_, join_path(place(entry.run), entry.kept_as)));
     if (live && there && live->device == there->device && live->inode == there->inode) {
-      out.kept.push_back(fmt::format("{}/{}: it exists in its run too", entry.run, entry.name));
+      out.kept.push_back(fmt::format("{}/{}: it also exists in its run", entry.run, entry.name));
       continue;
     }
     going.push_back(entry);

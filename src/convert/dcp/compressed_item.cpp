@@ -19,7 +19,7 @@ Result<std::optional<Codec>> codec_of(const std::vector<std::string>& transforms
   std::string names;
   for (const std::string& name : transforms) names += (names.empty() ? "" : ", ") + name;
   return fail(Error{.code = Errc::unsupported,
-                    .message = "items that went through " + names + ", of which only stream.zstd/1 is read",
+                    .message = "items with the extensions " + names + "; only stream.zstd/1 is supported",
                     .hint = "load it with torch.distributed.checkpoint.load and save it again without extensions"});
 }
 

@@ -249,7 +249,7 @@ Result<> ItemIndex::settle(std::uint64_t item, const OpenedItem& opened) const {
         disagreement(item, "its dtype is " + view.dtype_name + ", .metadata says " + metadata_.dtypes[entry.dtype]));
   }
   if (view.shape != metadata_.box(entry, item).size) {
-    return fail(disagreement(item, "its shape is not that of the chunk in .metadata"));
+    return fail(disagreement(item, "its shape differs from the chunk in .metadata"));
   }
   auto located = opened.archive.locate(view, metadata_.item_file[item]);
   if (!located) return fail(disagreement(item, located.error().message, located.error().code));

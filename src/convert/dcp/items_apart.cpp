@@ -44,8 +44,8 @@ Result<> check_items_apart(const Metadata& metadata, const std::string& root) {
     const std::string& first = key_of(metadata, *overlap);
     const std::string& second = key_of(metadata, *std::next(overlap));
     return fail(Error{.code = Errc::corrupt,
-                      .message = path + ": by .metadata the same bytes hold parts of " + first + " and of " + second +
-                                 ", from byte " + std::to_string(offset),
+                      .message = path + ": according to .metadata, the same bytes hold parts of " + first + " and of " +
+                                 second + ", from byte " + std::to_string(offset),
                       .file = path,
                       .offset = offset,
                       .tensor = second,

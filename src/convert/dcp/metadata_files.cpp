@@ -66,9 +66,9 @@ Result<> check_own(const Metadata& part, std::uint64_t rank, const std::string& 
     const auto of = rank_of(file.path);
     if (!of || *of == rank) continue;
     return fail(Error{.code = Errc::corrupt,
-                      .message = path + ": it speaks of " + file.path + ", a file of rank " + std::to_string(*of),
+                      .message = path + ": it lists " + file.path + ", a file of rank " + std::to_string(*of),
                       .file = path,
-                      .hint = "it was copied over another rank's: copy it again from the node that wrote it"});
+                      .hint = "it is a copy of another rank's file: copy it again from the node that wrote it"});
   }
   return {};
 }
@@ -170,13 +170,13 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
   if (differing.count() > 0) {
     findings.push_back(
         {.severity = Severity::note,
-         .text = "Python objects that differ between ranks are kept once for each: " + differing.text()});
+         .text = "Python objects that differ between ranks are kept once per rank: " + differing.text()});
   }
   if (unseen > 0) {
     findings.push_back({.severity = Severity::warning,
                         .text = std::to_string(unseen) + " copies of Python objects were not compared with the first " +
-                                "rank's, which is taken: over " + std::to_string(kComparedBytes >> 20) +
-                                " MiB in sum"});
+                                "rank's copies, which are used: more than " + std::to_string(kComparedBytes >> 20) +
+                                " MiB in total"});
   }
   return {};
 }

@@ -128,15 +128,15 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
   if (!with_tensors.empty()) {
     std::sort(with_tensors.begin(), with_tensors.end());
     findings.push_back({.severity = Severity::warning,
-                        .text = "Python objects hold tensors inside (tuples, objects of classes), which are kept as "
-                                "the objects' bytes, not as tensors: " +
+                        .text = "Python objects contain tensors (in tuples, class instances), which are kept as "
+                                "bytes of the objects, not as tensors: " +
                                 name_list(with_tensors),
                         .tensor = with_tensors.front()});
   }
   if (left_out > 0) {
     findings.push_back({.severity = Severity::note,
-                        .text = std::to_string(left_out) + " Python objects are kept as bytes only: over " +
-                                std::to_string(kMaxPickleBytes >> 20) + " MiB of them in sum"});
+                        .text = std::to_string(left_out) + " Python objects are kept as bytes only: more than " +
+                                std::to_string(kMaxPickleBytes >> 20) + " MiB in total"});
   }
   return {};
 }

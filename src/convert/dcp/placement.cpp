@@ -14,7 +14,7 @@ namespace ckpt::dcp {
 namespace {
 
 constexpr std::string_view kPlacementHint =
-    "one word for each dimension of the mesh: S0 cuts dimension 0, R replicates, a size follows a colon: R:2,S0:4";
+    "one placement per mesh dimension: S0 splits dimension 0, R replicates; a size follows a colon: R:2,S0:4";
 
 /// One dimension of the mesh.
 struct MeshWord {
@@ -59,7 +59,7 @@ Result<universal::Layout> layout_of(std::string_view text, std::uint64_t ranks) 
       return bad_placement(text, fmt::format("its sizes do not divide {} ranks", ranks));
     known = *product;
   }
-  if (unknown > 1) return bad_placement(text, "only one dimension of the mesh may go without a size");
+  if (unknown > 1) return bad_placement(text, "only one dimension of the mesh may omit its size");
   if (unknown == 0 && known != ranks)
     return bad_placement(text, fmt::format("its mesh has {} ranks, the checkpoint {}", known, ranks));
 
@@ -104,10 +104,10 @@ Result<const universal::Layout*> Placements::of(std::string_view name, const Sha
   for (const universal::Layout::Cut& cut : layout->cuts) {
     if (cut.dim < shape.size()) continue;
     return fail({.code = Errc::usage,
-                 .message = fmt::format("--placement '{}': {} has {} dimensions, there is no dimension {} to cut", text,
+                 .message = fmt::format("--placement '{}': {} has {} dimensions, so dimension {} cannot be split", text,
                                         name, shape.size(), cut.dim),
                  .tensor = std::string(name),
-                 .hint = "a narrower pattern goes first: the first that matches a name decides"});
+                 .hint = "put the narrower pattern first: the first match applies"});
   }
   return layout;
 }

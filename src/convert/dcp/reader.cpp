@@ -44,13 +44,13 @@ using dcp::StoredType;
 Error without_metadata(const std::string& root, const Directory& seen) {
   if (seen.data.empty())
     return {.code = Errc::unsupported,
-            .message = root + ": no DCP checkpoint here: neither .metadata nor .distcp files",
+            .message = root + ": not a DCP checkpoint: neither .metadata nor .distcp files",
             .file = root};
   return {.code = Errc::uncommitted,
           .message = root + ": .metadata is missing beside " + std::to_string(seen.data.size()) +
                      " .distcp files: the save never finished",
           .file = join_path(root, ".metadata"),
-          .hint = "use an earlier checkpoint; .metadata is written last, by rank 0, and perhaps lies on another node"};
+          .hint = "use an earlier checkpoint; rank 0 writes .metadata last, perhaps on another node"};
 }
 
 /// Sizes and times of the data files, once all are known to be there.
@@ -207,8 +207,8 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   if (seen.has_metadata && !seen.metadata_ranks.empty()) {
     map.findings.push_back({.severity = Severity::warning,
                             .text =
-                                "__R.metadata of another save (use_collectives=False) lie beside .metadata: they are "
-                                "left aside"});
+                                "__R.metadata files of another save (use_collectives=False) are next to .metadata and "
+                                "were skipped"});
   }
   if (map.compressed) map.variant += ", zstd";
   map.meta.framework = "torch";

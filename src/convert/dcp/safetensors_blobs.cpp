@@ -48,7 +48,7 @@ Result<std::string> read_header(Io& io, const std::string& path, std::uint64_t a
     CKPT_CHECK(io.read_at(file, at, std::as_writable_bytes(std::span(head))));
     CKPT_TRY(const std::uint64_t whole, safetensors::header_bytes(std::as_bytes(std::span(head)), bytes));
     if (whole > limit) {
-      return fail(Error{.code = Errc::memory, .message = "its header passes the limit of metadata"});
+      return fail(Error{.code = Errc::memory, .message = "its header exceeds the limit of metadata"});
     }
     limit -= whole;
     head.resize(whole);
@@ -98,10 +98,10 @@ Result<Locator> locate(const Blob& blob, const Metadata& metadata, const Entry& 
   }
   const Box box = metadata.box(entry, item.item);
   if (stored.shape != in_model(box, type).size) {
-    return blob.corrupt(entry.fqn, "its shape is not that of the chunk in .metadata");
+    return blob.corrupt(entry.fqn, "its shape differs from the chunk in .metadata");
   }
   if (const auto saved = blob.saved.find(entry.fqn); saved != blob.saved.end() && saved->second != box.offset) {
-    return blob.corrupt(entry.fqn, "its saved_offsets are not those of the chunk in .metadata: is it another's file?");
+    return blob.corrupt(entry.fqn, "its saved_offsets differ from the chunk in .metadata: another rank's file?");
   }
   return Locator{.file = item.file, .offset = blob.at + blob.header.data_begin + stored.begin, .dtype = type.dtype};
 }
@@ -165,8 +165,8 @@ Result<std::shared_ptr<const ChunkIndex>> index_safetensors(Io& io, const std::s
       if (metadata.item_offset[item.item] != at) return blob.corrupt(entry.fqn, ".metadata has two blobs in this file");
       if (end > begin && items[end - 1].entry == item.entry) {
         return blob.corrupt(entry.fqn,
-                            "two chunks of one tensor were saved to this file, and safetensors keeps the last of them "
-                            "only: the others are lost");
+                            "two chunks of one tensor were saved to this file, but safetensors keeps only the last; "
+                            "the others are lost");
       }
       const StoredType& type = types[item.entry];
       CKPT_TRY(Locator where, locate(blob, metadata, entry, type, item));

@@ -83,7 +83,7 @@ class TrainingEntries {
     return {.code = Errc::unsupported,
             .message = fmt::format("{}: {}{}", request_.target, what, state_.unplaced_reason),
             .tensor = state_.unplaced.empty() ? std::string() : map_.tensors[state_.unplaced.front()].name,
-            .hint = "--only weights    takes the model alone"};
+            .hint = "--only weights    converts the model only"};
   }
 
   Path path_of(const std::string& name, const Path& path) const {
@@ -195,13 +195,13 @@ class TrainingEntries {
   void tell(std::vector<Finding>& notes) const {
     if (!from_masters_.empty())
       notes.push_back(
-          {.text = fmt::format("{} weights are not stored in the source: their masters are taken (first: {})",
+          {.text = fmt::format("{} weights are not stored in the source: their masters are used (first: {})",
                                from_masters_.size(), from_masters_.front())});
     add_left_out(notes, masters_, "fp32 master", "fp32 masters", "dcp");
     if (!masters_.empty())
-      notes.push_back({.text = "--weights master    makes them the weights, which is what FSDP keeps in fp32"});
+      notes.push_back({.text = "--weights master    writes them as the weights, which FSDP keeps in fp32"});
     if (!defaults_.empty())
-      notes.push_back({.text = fmt::format("param_groups: torch's defaults for what the source does not have: {}",
+      notes.push_back({.text = fmt::format("param_groups: torch's defaults for options that the source lacks: {}",
                                            fmt::join(defaults_, ", "))});
     if (state_.loss_scale) notes.push_back({.text = "the loss scaler's state is left out: FSDP state dicts have none"});
     add_left_out(notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp");

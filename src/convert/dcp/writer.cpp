@@ -128,9 +128,9 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
   const std::uint64_t ranks = request.options.ranks != 0 ? request.options.ranks : std::max<std::uint64_t>(known, 1);
   if (ranks > kMostTargetRanks)
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: a DCP checkpoint of {} ranks: at most {} are written", request.target,
-                                        ranks, kMostTargetRanks),
-                 .hint = "--ranks N    chooses a number; it is loaded at any world size"});
+                 .message = fmt::format("{}: a DCP checkpoint of {} ranks: the limit is {}", request.target, ranks,
+                                        kMostTargetRanks),
+                 .hint = "--ranks N    sets another number; the result loads at any world size"});
   return DcpWriter(request, ranks).lay_out();
 }
 

@@ -46,7 +46,7 @@ class AnswerReader {
     CKPT_TRY(out.type_text, text());
     CKPT_TRY(const std::uint64_t rank, number(1));
     const bool known = type < static_cast<unsigned>(kDtypeCount) || type == kComplex128 || type == kNoType;
-    if (!known || rank > kMostDimensions) return fail(Errc::corrupt, "ckpt-h5: an answer that makes no sense");
+    if (!known || rank > kMostDimensions) return fail(Errc::corrupt, "ckpt-h5: an invalid answer");
     for (std::uint64_t d = 0; d < rank; ++d) {
       CKPT_TRY(const std::uint64_t size, number(8));
       out.shape.push_back(size);
@@ -81,7 +81,7 @@ Result<Answer> parse_answer(std::string_view bytes) {
     CKPT_TRY(std::string note, reader.text());
     out.notes.push_back(std::move(note));
   }
-  if (!reader.at_end()) return fail(Errc::corrupt, "ckpt-h5: bytes behind its answer");
+  if (!reader.at_end()) return fail(Errc::corrupt, "ckpt-h5: extra bytes after its answer");
   return out;
 }
 

@@ -44,7 +44,7 @@ Result<std::string> choose_file(Io& io, const std::string& root) {
     if (wanted && entry.kind == FileInfo::Kind::file) found.push_back(entry.name);
   }
   if (found.size() == 1) return found.front();
-  if (found.empty()) return fail(Errc::not_found, root + ": no HDF5 file");
+  if (found.empty()) return fail(Errc::not_found, root + ": not an HDF5 file, and contains none");
   return fail({.code = Errc::ambiguous,
                .message = root + ": several HDF5 files: " + found[0] + ", " + found[1],
                .file = root,
@@ -227,9 +227,9 @@ class Reader {
       // The engine would turn the two halves of a complex number round, too.
       if (!(found.big_endian && place.dtype == Dtype::c64)) place.offset = range_.offset + found.offset;
     }
-    if (found.stored_bytes > range_.bytes) return refuse(Errc::corrupt, "takes more bytes than the file has");
+    if (found.stored_bytes > range_.bytes) return refuse(Errc::corrupt, "needs more bytes than the file has");
     if (!place.offset && place.bytes > kAlwaysDecoded && place.bytes / kMostExpansion > found.stored_bytes)
-      return refuse(Errc::refused, "expands " + std::to_string(kMostExpansion) + " times and more");
+      return refuse(Errc::refused, "expands " + std::to_string(kMostExpansion) + " times or more");
     return {};
   }
 

@@ -215,7 +215,7 @@ class Layout {
       return fail(with_context(std::move(error), request_.target));
     }
     if (answer->size() != answer_bytes) {
-      return fail(Errc::internal, request_.target + ": ckpt-h5 answered with another number of datasets");
+      return fail(Errc::internal, request_.target + ": ckpt-h5 returned a wrong number of datasets");
     }
     file_bytes_ = read_little_endian(*answer, 0, 8);
     for (std::size_t i = 0; i < datasets_.size(); ++i)

@@ -67,7 +67,7 @@ Result<std::uint64_t> count_legacy(Io& io, const std::string& root, const std::v
     const std::string path = join_path(root, entry.name);
     const std::vector<std::uint64_t> rank = rank_of(entry.name);
     if (rank.empty() || (ranks != 0 && rank.size() != most.size()))
-      return incomplete_megatron(path, "not the name of a rank as the others have");
+      return incomplete_megatron(path, "not named like the other ranks");
     most.resize(rank.size());
     for (std::size_t axis = 0; axis < rank.size(); ++axis) most[axis] = std::max(most[axis], rank[axis]);
     CKPT_TRY(const std::vector<DirEntry> inside, io.list(path));
@@ -79,13 +79,13 @@ Result<std::uint64_t> count_legacy(Io& io, const std::string& root, const std::v
       names.insert(file.name);
     }
     if (ranks++ == 0) expected = names;
-    if (names.empty() || names != expected)
-      return incomplete_megatron(path, "does not hold the files that other ranks have");
+    if (names.empty() || names != expected) return incomplete_megatron(path, "lacks files that other ranks have");
     files += names.size();
   }
   std::uint64_t grid = 1;
   for (const std::uint64_t last : most) grid = last < ranks ? grid * (last + 1) : 0;
-  if (ranks == 0 || grid != ranks) return incomplete_megatron(root, fmt::format("{} ranks are no full grid", ranks));
+  if (ranks == 0 || grid != ranks)
+    return incomplete_megatron(root, fmt::format("{} ranks do not form a full grid", ranks));
   return files;
 }
 
@@ -95,7 +95,7 @@ Result<std::uint64_t> count_iteration(Io& io, const std::string& root) {
   if (std::any_of(entries.begin(), entries.end(), is_rank_directory)) return count_legacy(io, root, entries);
   const auto is_metadata = [](const DirEntry& entry) { return entry.name == ".metadata"; };
   if (!std::any_of(entries.begin(), entries.end(), is_metadata))
-    return incomplete_megatron(root, "neither ranks (mp_rank_*) nor .metadata in it");
+    return incomplete_megatron(root, "contains neither mp_rank_* nor .metadata");
   CKPT_TRY(const Map map, dcp_format().reader->open(io, root, {}));
   for (const Finding& finding : map.findings) {
     if (finding.severity == Severity::incomplete || finding.severity == Severity::damage)
@@ -115,7 +115,7 @@ Result<std::uint64_t> count_megatron_files(Io& io, const std::string& root) {
   if (!number && text != "release") return incomplete_megatron(tracker, "names no iteration");
   const std::string name = number ? "iter_" + std::string(7 - std::min<std::size_t>(7, text.size()), '0') + text : text;
   if (!io.stat(join_path(root, name)))
-    return incomplete_megatron(tracker, fmt::format("names {}, which is not there", name));
+    return incomplete_megatron(tracker, fmt::format("names {}, which is missing", name));
   return count_iteration(io, join_path(root, name));
 }
 

@@ -18,7 +18,7 @@ tl::unexpected<Error> uncommitted(const std::string& path) {
   return fail({.code = Errc::uncommitted,
                .message = path + ": an Orbax save that never finished",
                .file = path,
-               .hint = "its name is Orbax's for unfinished work; use an earlier step"});
+               .hint = "Orbax gives this name to unfinished saves; use an earlier step"});
 }
 
 /// Orbax renames a finished directory; on a POSIX file system its name is the only sign.
@@ -106,10 +106,10 @@ Result<std::uint64_t> count_item(Io& io, const std::string& item) {
   if (is_database) {
     CKPT_TRY(const std::uint64_t merged, count_database(io, item));
     files += merged;
-    if (arrays != 0 && merged < 2) return incomplete_orbax(item, "the database has a manifest and nothing else");
+    if (arrays != 0 && merged < 2) return incomplete_orbax(item, "the database contains only a manifest");
     return files;
   }
-  if (folders < arrays) return incomplete_orbax(item, fmt::format("{} arrays, of which {} are there", arrays, folders));
+  if (folders < arrays) return incomplete_orbax(item, fmt::format("{} arrays, but only {} exist", arrays, folders));
   return folders;
 }
 
@@ -130,7 +130,7 @@ Result<std::uint64_t> count_step(Io& io, const std::string& root, bool looks_int
     CKPT_TRY(const std::uint64_t own, item ? count_item(io, below) : count_step(io, below, false));
     files += own;
   }
-  if (files == 0) return incomplete_orbax(root, "no item of it holds data");
+  if (files == 0) return incomplete_orbax(root, "none of its items contains data");
   return files;
 }
 

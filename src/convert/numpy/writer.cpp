@@ -69,7 +69,7 @@ Result<Skeleton> lay_out(const WriteRequest& request) {
   if (!out.directory && out.files.size() != 1) {
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: a .npy file holds one tensor, not {}", request.target, out.files.size()),
-                 .hint = "take one with --slice or --only, or name a directory: OUT --to npy"});
+                 .hint = "select one with --slice or --only, or name a directory: OUT --to npy"});
   }
   out.dropped = bits_notes(request);
   for (Finding& finding : left_out(request, "NumPy files")) out.dropped.push_back(std::move(finding));

@@ -33,7 +33,7 @@ class Notes {
     if (!fresh) {
       if (at->second != value && ++differing_ == 1)
         map_.findings.push_back({.severity = Severity::note,
-                                 .text = fmt::format("metadata '{}' differs between files; the first counts", key),
+                                 .text = fmt::format("metadata '{}' differs between files; the first is used", key),
                                  .file = file});
     } else if (tensors_.contains(value) && !tensors_.contains(key)) {
       map_.aliases.push_back({key, value});
@@ -101,7 +101,7 @@ Result<> read_surroundings(Io& io, const std::string& root, const std::vector<Di
     Members members;
     if (const auto parsed = json::parse(text, members); !parsed) {
       map.findings.push_back({.severity = Severity::note,
-                              .text = entry.name + " is not JSON and says nothing: " + parsed.error().message,
+                              .text = entry.name + " is not JSON and is ignored: " + parsed.error().message,
                               .file = entry.name});
     } else if (!config) {
       if (members.step) map.meta.step = members.step;

@@ -72,7 +72,7 @@ class MapBuilder {
       } else if (!shard.slices || !shards_[first_file_[tensor]].slices) {
         return at_entry(
             Errc::ambiguous, shard.file.path, entry.name,
-            fmt::format("also in {}, and no index says which one counts", shards_[first_file_[tensor]].file.path),
+            fmt::format("also in {}, and no index says which one to use", shards_[first_file_[tensor]].file.path),
             "convert one of the files by its own path, or add model.safetensors.index.json");
       }
       CKPT_CHECK(grow(map_.tensors[tensor], shard, entry));
@@ -110,7 +110,7 @@ class MapBuilder {
       return at_entry(Errc::corrupt, shard.file.path, entry.name, "DCP_SHARDING_INFO does not say where the slice is");
     for (std::size_t d = 0; d < entry.shape.size(); ++d) {
       const auto end = checked_add(offsets->second[d], entry.shape[d]);
-      if (!end) return at_entry(Errc::corrupt, shard.file.path, entry.name, "the place of a slice overflows");
+      if (!end) return at_entry(Errc::corrupt, shard.file.path, entry.name, "the position of a slice overflows");
       tensor.shape[d] = std::max(tensor.shape[d], *end);
     }
     return {};
@@ -144,7 +144,7 @@ class MapBuilder {
         Tensor& tensor = map_.tensors[at->second];
         set(tensor, std::move(fact));
         if (!fits_true_dtype(tensor))
-          return at_entry(Errc::corrupt, shard.file.path, name, "its noted dtype contradicts the stored one");
+          return at_entry(Errc::corrupt, shard.file.path, name, "its recorded dtype contradicts the stored one");
       }
     }
     return {};
@@ -202,7 +202,7 @@ class MapBuilder {
     const std::string& first = scalars_.front().header.entries.front().name;
     map_.findings.push_back(
         {.severity = Severity::warning,
-         .text = fmt::format("{} without dimensions {} zero in the full files, which torch's consolidation leaves so: "
+         .text = fmt::format("{} without dimensions {} zero in the full files (a defect of torch's consolidation): "
                              "read from {}/: {}{}",
                              scalar_at_.size() == 1 ? "a tensor" : fmt::format("{} tensors", scalar_at_.size()),
                              scalar_at_.size() == 1 ? "is" : "are", kSlicesDirectory, first,

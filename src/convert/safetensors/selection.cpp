@@ -52,7 +52,7 @@ tl::unexpected<Error> missing_files(const std::string& root, const std::vector<s
                .message = fmt::format("{}: {} of its files {} missing: {} ({})", root, count, count == 1 ? "is" : "are",
                                       list.text(), why),
                .file = names.empty() ? root : join_path(root, names.front()),
-               .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+               .hint = "copy or download the checkpoint again; ckpt does not convert incomplete checkpoints"});
 }
 
 bool is_there(Io& io, const std::string& root, const std::set<std::string_view>& names, const std::string& file) {
@@ -79,7 +79,7 @@ Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::st
                      .message = fmt::format("{}: two indexes list {}, in {} and {}", root, at->first, at->second, file),
                      .file = path,
                      .tensor = at->first,
-                     .hint = "move the index that is not meant, and its files, to a directory of their own"});
+                     .hint = "move the unwanted index and its files to a separate directory"});
     }
   }
   std::vector<std::string> missing;

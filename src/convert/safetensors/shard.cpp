@@ -44,7 +44,7 @@ Result<Shard> ShardReader::read_open(FileHandle handle, const std::string& relat
   CKPT_CHECK(io_.read_at(handle, 0, std::as_writable_bytes(std::span(buffer_))));
   if (buffer_.starts_with(kLfsPointer))
     return fail({.code = Errc::incomplete,
-                 .message = "safetensors header: parse: a Git LFS pointer stands in the place of the file",
+                 .message = "safetensors header: parse: the file is a Git LFS pointer",
                  .hint = "fetch the data: git lfs pull"});
   CKPT_TRY(const std::uint64_t data_begin, header_bytes(std::as_bytes(std::span(buffer_)), info.bytes));
   const std::uint64_t needed = memory_for(data_begin, MetadataCost::safetensors_header);
@@ -61,7 +61,7 @@ Result<Shard> ShardReader::read_open(FileHandle handle, const std::string& relat
   metadata.update(head);
   auto header = parse_header(head, info.bytes);
   if (!header)
-    return fail(with_hint(std::move(header).error(), "the file is damaged or not whole: copy or download it again"));
+    return fail(with_hint(std::move(header).error(), "the file is damaged or incomplete: copy or download it again"));
   shard.header = *std::move(header);
   if (const std::string* id = shard.metadata(kIdKey)) shard.id = *id;
   if (const std::string* slices = shard.metadata(kSlicesKey)) {

@@ -117,7 +117,7 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
                .message = fmt::format("{}: {} of {} files are missing: {}", root, missing.size(), files.size(),
                                       name_list(missing)),
                .file = join_path(root, missing.front()),
-               .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+               .hint = "copy or download the checkpoint again; ckpt does not convert incomplete checkpoints"});
 }
 
 // Units in path order; the first keeps its names.
@@ -166,7 +166,7 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
       return fail({.code = Errc::ambiguous,
                    .message = fmt::format("{}: two indexes, {} and {}", root, out.index, entry.name),
                    .file = join_path(root, entry.name),
-                   .hint = "move the one that is not meant, and its files, to a directory of their own"});
+                   .hint = "move the unwanted index and its files to a separate directory"});
     }
     out.index = entry.name;
   }
@@ -222,7 +222,7 @@ std::optional<Finding> missing_weights(const std::string& root, const std::vecto
       std::ranges::any_of(entries, [](const DirEntry& entry) { return entry.name.ends_with(".safetensors"); });
   if (!only_state || has_weights) return std::nullopt;
   return Finding{.severity = Severity::incomplete,
-                 .text = fmt::format("{} holds the state of an optimizer and no weights: the file that held them is "
+                 .text = fmt::format("{} contains optimizer state but no weights: the file with the weights is "
                                      "missing",
                                      root),
                  .file = root};

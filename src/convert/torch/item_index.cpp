@@ -45,7 +45,7 @@ Result<ItemIndex> parse_item_index(std::span<const std::byte> data, const pickle
     if (names_files(graph, item))
       return fail(
           Errc::unsupported,
-          fmt::format("metadata.pkl: files of the item {} have paths or a serialisation of their own, which are "
+          fmt::format("metadata.pkl: files of the item {} use custom paths or a custom serialisation, which are "
                       "not yet read",
                       *name));
     out.items.push_back(*name);

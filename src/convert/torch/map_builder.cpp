@@ -190,7 +190,7 @@ Result<> MapBuilder::check_listed() {
                                         absent.size() == 1 ? "is" : "are"),
                  .file = path,
                  .tensor = absent.front(),
-                 .hint = "copy or download the checkpoint again; a part of it cannot be converted as the whole"});
+                 .hint = "copy or download the checkpoint again; ckpt does not convert incomplete checkpoints"});
   }
   unlisted_.tell(map_.findings);
   return {};
@@ -241,7 +241,7 @@ void MapBuilder::keep_pickles() {
     }
     if (!part.not_plain.empty()) {
       map_.findings.push_back({.severity = Severity::warning,
-                               .text = fmt::format("{} of a kind that has no counterpart, kept as blobs (data.pkl and "
+                               .text = fmt::format("{} of an unsupported kind, kept as blobs (data.pkl and "
                                                    "{} storages): {}",
                                                    part.not_plain.size() == 1 ? "a tensor is" : "tensors are",
                                                    unused.size(), name_list(part.not_plain)),
@@ -397,7 +397,7 @@ Result<> MapBuilder::add_objects() {
     total += values;
     if (total > kMostValues) {
       return fail(
-          at({.code = Errc::refused, .message = "objects unfold to more than 4 million values"}, part, item.path));
+          at({.code = Errc::refused, .message = "objects expand to more than 4 million values"}, part, item.path));
     }
     if (lost) {
       map_.findings.push_back({.severity = Severity::warning,

@@ -100,7 +100,7 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
           {.code = Errc::ambiguous,
            .message = fmt::format("{}: two series of one kind, {} and {}", root, first.series, files[end].series),
            .file = join_path(root, files[end].path),
-           .hint = "move the one that is not meant to a directory of its own"});
+           .hint = "move the unwanted one to a separate directory"});
     }
     const std::uint64_t world = std::max(first.world.value_or(0), files[end - 1].rank + 1);
     NameList names;
@@ -269,7 +269,7 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
     const Known& tensor = known_[known->second];
     if (tensor.dtype_name != view.dtype_name || tensor.shape != global) {
       return fail(Errc::corrupt, std::string(tensor.dtype_name != view.dtype_name ? "its dtype" : "its shape") +
-                                     " is not that in " + tensor.first_file);
+                                     " differs from that in " + tensor.first_file);
     }
     if (!empty) part.views.emplace(std::move(seen), known->second);
     return known->second;
@@ -304,7 +304,7 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
 
 Result<> RankFilesBuilder::place(const Part& part, std::uint32_t tensor, const TensorView& view,
                                  const LocalPiece& piece) {
-  if (pieces_.size() == kMostPieces) return fail(Errc::refused, "over 4 million pieces of tensors");
+  if (pieces_.size() == kMostPieces) return fail(Errc::refused, "more than 4 million pieces of tensors");
   TensorView own = view;  // inside `view`, which as_tensor checked
   own.shape = piece.box.size;
   for (std::size_t d = 0; d < own.shape.size(); ++d) {

@@ -54,7 +54,7 @@ Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<R
     }));
   }
   CKPT_TRY(Map map, builder.build(metadata));
-  map.variant = fmt::format("{} files, one a rank", files.size());
+  map.variant = fmt::format("{} files, one per rank", files.size());
   return map;
 }
 

@@ -214,7 +214,7 @@ class Walk {
  private:
   tl::unexpected<Error> too_many(NodeId node) const {
     return fail({.code = Errc::refused,
-                 .message = "state: it unfolds to more than 2 million values",
+                 .message = "state: it expands to more than 2 million values",
                  .offset = graph_.offset(node)});
   }
   // Every child becomes a step, so too many are detected before memory is allocated for them.

@@ -182,7 +182,7 @@ class StateBuilder {
                    .message = fmt::format("{}: convert: '{}' and another value would have the same key in a torch file",
                                           request_.target, without_place_),
                    .tensor = without_place_,
-                   .hint = "--map FILE    gives a tensor another name"});
+                   .hint = "--map FILE    renames tensors"});
     out_.value = nest_.finish();
     tell();
     return std::move(out_);
@@ -257,9 +257,10 @@ class StateBuilder {
         if (!nest_.add({"optimizer", std::get<std::string>(key->v)}, value))
           leave_out("optimizer." + std::get<std::string>(key->v));
       if (groupless > 0)
-        out_.dropped.push_back({.text = fmt::format("optimizer: {} parameters are in no parameter group of the source; "
-                                                    "theirs has no hyperparameters",
-                                                    groupless)});
+        out_.dropped.push_back(
+            {.text = fmt::format("optimizer: {} parameters are not in any parameter group of the source; "
+                                 "their group has no hyperparameters",
+                                 groupless)});
     }
     for (const NamedObject& object : request_.objects) {
       const bool is_done = object.name == "optimizer.param_groups" ||
@@ -299,7 +300,7 @@ class StateBuilder {
     if (!plain_.unclassed.empty()) {
       std::vector<std::string> classes(plain_.unclassed.begin(), plain_.unclassed.end());
       std::ranges::sort(classes);
-      std::string text = "objects are written as the dicts of their attributes, so that weights_only=True loads them: ";
+      std::string text = "objects are written as dicts of their attributes, so that weights_only=True loads them: ";
       for (std::size_t i = 0; i < classes.size(); ++i) text += (i == 0 ? "" : ", ") + classes[i];
       out_.dropped.push_back({.text = std::move(text)});
     }

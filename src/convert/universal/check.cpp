@@ -214,7 +214,7 @@ class Checker {
       return entry.chunk.flat || entry.chunk.box.size != checkpoint_.manifest.tensors[entry.row].tensor.shape;
     };
     if (text == nullptr && std::none_of(expected.entries.begin(), expected.entries.end(), is_part)) return;
-    const auto offsets = text == nullptr ? Result<safetensors::SavedOffsets>(fail(Errc::corrupt, "it is not there"))
+    const auto offsets = text == nullptr ? Result<safetensors::SavedOffsets>(fail(Errc::corrupt, "missing"))
                                          : safetensors::parse_saved_offsets(*text);
     const bool same = offsets && offsets->size() == expected.entries.size() &&
                       std::all_of(expected.entries.begin(), expected.entries.end(), [&](const WriterEntry& entry) {

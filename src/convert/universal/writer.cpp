@@ -162,7 +162,7 @@ class Writer {
       const bool repeated = !kept.empty() && kept.back().name == alias.name;
       if (repeated || is_tensor(alias.name) || !is_tensor(alias.target)) {
         out_.dropped.push_back({.severity = Severity::warning,
-                                .text = fmt::format("the tied name '{}' of '{}' is taken, or its tensor is not there",
+                                .text = fmt::format("the tied name '{}' of '{}' is taken, or its tensor is missing",
                                                     alias.name, alias.target),
                                 .tensor = alias.name});
       } else {

@@ -20,7 +20,7 @@ Result<void*> load_plugin() {
   const auto path = find_installed(kPluginName, {"", "../lib", "../lib/x86_64-linux-gnu"});
   if (!path) {
     return fail({.code = Errc::mpi_launch,
-                 .message = fmt::format("{}: it is not installed beside ckpt", kPluginName),
+                 .message = fmt::format("{}: not installed next to ckpt", kPluginName),
                  .file = kPluginName,
                  .hint = "install the MPI plug-in, or run without mpirun"});
   }
@@ -34,7 +34,7 @@ Result<ckpt_comm_table> load_mpi_table() {
   CKPT_TRY(void* plugin, load_plugin());
   const auto open = reinterpret_cast<OpenFunction>(::dlsym(plugin, "ckpt_mpi_open"));
   if (open == nullptr) {
-    return fail(Errc::mpi_launch, fmt::format("{}: it has no ckpt_mpi_open", kPluginName));
+    return fail(Errc::mpi_launch, fmt::format("{}: ckpt_mpi_open is missing", kPluginName));
   }
   ckpt_comm_table table{};
   if (open(&table) != 0) return fail(Errc::mpi_launch, fmt::format("{}: MPI cannot be initialised", kPluginName));

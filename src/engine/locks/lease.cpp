@@ -101,7 +101,7 @@ Result<> Lease::hold_around(const ForeignNames& names) {
     } else if (code == Errc::locked || code == Errc::not_found) {
       return fail(std::move(lock).error());
     } else if (code != Errc::unsupported) {
-      not_held_ = fmt::format("{} is a part of {}, which may be deleted meanwhile: it cannot be locked: {}", path_,
+      not_held_ = fmt::format("{} is part of {}, which cannot be locked, so it may be deleted meanwhile: {}", path_,
                               path, lock.error().message);
     }
   }
@@ -116,7 +116,7 @@ Result<> Lease::look_again(const FileInfo& before) {
     if (now && now->is_same_file(before)) return {};
     if (std::chrono::steady_clock::now() >= patience) {
       return fail({.code = now ? Errc::locked : Errc::not_found,
-                   .message = path_ + (now ? ": it was replaced just now" : ": it was deleted just now"),
+                   .message = path_ + (now ? ": it was just replaced" : ": it was just deleted"),
                    .file = path_});
     }
     std::this_thread::sleep_for(kReturnPoll);

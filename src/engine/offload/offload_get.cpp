@@ -20,7 +20,7 @@ Result<> OffloadStore::get(const std::string& name, std::span<std::byte> out) {
   offload::Tensor* tensor = impl_->find(name);
   if (tensor == nullptr) return fail(offload::no_such_tensor("get", name));
   if (out.size() != tensor->bytes) {
-    const std::string reason = fmt::format("{} bytes asked for, the tensor has {}", out.size(), tensor->bytes);
+    const std::string reason = fmt::format("{} bytes requested, but the tensor has {}", out.size(), tensor->bytes);
     return fail({.code = Errc::usage, .message = "offload store: get: " + reason, .tensor = name});
   }
   std::erase_if(impl_->shared.wanted, [&](const offload::Shared::Wanted& each) { return each.tensor == tensor; });

@@ -20,7 +20,8 @@ Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> b
   if (impl_->shared.broken) return fail(*impl_->shared.broken);
   if (impl_->shared.untold) {
     Error error = *std::exchange(impl_->shared.untold, std::nullopt);
-    return fail(with_hint(std::move(error), "that tensor is still in memory and will be tried again; nothing was put"));
+    return fail(with_hint(std::move(error),
+                          "that tensor is still in memory and its write will be retried; nothing was stored"));
   }
   offload::Tensor* old = impl_->find(name);
   const bool fits = impl_->parts_of(bytes.size()) <= impl_->shared.memory.limit();
@@ -93,8 +94,8 @@ Result<> OffloadStore::Impl::put_through(offload::Tensor* old, const std::string
     auto buffer = acquire(lock);
     if (!buffer) {
       Error error = std::move(buffer).error();
-      error.message +=
-          fmt::format("; nothing is stored under this name now{}", old != nullptr ? ", also not what was" : "");
+      error.message += fmt::format("; nothing is stored under this name now{}",
+                                   old != nullptr ? ", not even the earlier value" : "");
       forget(name, lock);
       return fail(std::move(error));
     }

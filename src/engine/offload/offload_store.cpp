@@ -30,7 +30,7 @@ Result<> check_options(const OffloadStore::Options& options) {
     return wrong(
         fmt::format("{} bytes of memory do not hold two buffers of {}", options.memory_bytes, options.buffer_bytes));
   }
-  if (options.queue_depth == 0) return wrong("a queue of no requests");
+  if (options.queue_depth == 0) return wrong("a queue depth of 0");
   return {};
 }
 

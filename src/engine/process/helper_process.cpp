@@ -176,9 +176,9 @@ Error overstepped(const std::string& program, Ended ended, const HelperLimits& l
     case Ended::unseen:
       return {.code = Errc::io,
               .message = program +
-                         ": how it ended cannot be seen: another part of this process took its status, or "
+                         ": its exit status is unknown: other code in this process reaped it, or "
                          "SIGCHLD is ignored",
-              .hint = "let SIGCHLD have its default action while ckpt is at work"};
+              .hint = "set SIGCHLD to its default action while ckpt runs"};
     case Ended::stopped:
       return {.code = Errc::interrupted, .message = program + ": stopped"};
     case Ended::talkative:
@@ -232,7 +232,7 @@ ScratchFile::~ScratchFile() {
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, const HelperLimits& limits) {
   const auto path = find_installed(program, {"", "../libexec/ckpt", "../../libexec/ckpt"});
-  if (!path) return fail(not_started(program, "it is not installed beside ckpt"));
+  if (!path) return fail(not_started(program, "not installed next to ckpt"));
   CKPT_TRY(Pipe in, make_pipe());
   CKPT_TRY(Pipe out, make_pipe());
   CKPT_TRY(Pipe err, make_pipe());

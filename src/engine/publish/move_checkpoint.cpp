@@ -58,7 +58,7 @@ Result<> look_for_readers(Io& io, Held& held) {
       held.reader = reader->name.who();
     } else if (!claims.ready) {
       held.claim = Claim::unknown;
-      held.reader = "locks do not reach every host, and claims began only now: ask again in 10 minutes";
+      held.reader = "locks do not reach every host, and readers have claims only since now: try again in 10 minutes";
     }
     if (held.claim == Claim::free) continue;
     held.lock.reset();

@@ -74,7 +74,7 @@ Result<> sync_name(Io& io, const std::string& target, const std::string& kept) {
   Error error = std::move(synced).error();
   error.code = Errc::not_durable;
   error.message = fmt::format("{}: visible, but possibly not durable: {}", target, error.message);
-  error.hint = "verify it, and look at the disk";
+  error.hint = "verify it, and check the disk";
   if (!kept.empty()) error.hint += "; the old one is " + kept;
   return fail(std::move(error));
 }
@@ -380,7 +380,7 @@ Result<> Publication::Impl::check_sizes() {
 
 Result<> Publication::Impl::write_small(const SmallFile& file) {
   if (!options_.directory || !stays_inside(file.path)) {
-    return fail(Errc::internal, fmt::format("{}: no place for '{}'", options_.target, file.path));
+    return fail(Errc::internal, fmt::format("{}: '{}' cannot be written there", options_.target, file.path));
   }
   CKPT_CHECK(make_folders(file.path));
   const std::string path = join_path(partial_, file.path);
@@ -460,14 +460,15 @@ Result<> Publication::Impl::nothing_came() {
   });
   if (now || now.error().code != Errc::usage) return {};
   Error error = now.error();
-  error.message = options_.target + ": overwrite: something was put into it meanwhile";
+  error.message = options_.target + ": overwrite: files were added to it meanwhile";
   error.file = options_.target;
   return fail(std::move(error));
 }
 
 Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const std::string& target) {
   if (committed_) return fail(Errc::internal, options_.target + ": committed twice");
-  if (options_.named_later != !target.empty()) return fail(Errc::internal, options_.target + ": which name?");
+  if (options_.named_later != !target.empty())
+    return fail(Errc::internal, options_.target + ": the name is missing, or given twice");
   if (options_.named_later) options_.target = target;
   CKPT_CHECK(settle_taken_over());
   CKPT_CHECK(check_sizes());
@@ -536,12 +537,13 @@ Result<> check_name_length(const std::string& target) {
   const std::size_t most = kLongestFileName - record_path(partial_path("", std::string(kPartialIdDigits, '0'))).size();
   const std::size_t bytes = base_name(target).size();
   if (bytes <= most) return {};
-  return fail({.code = Errc::usage,
-               .message = fmt::format("{}: a name of {} bytes; a target's has at most {}, as what is written beside it "
-                                      "has a longer one, and {} is the limit",
-                                      target, bytes, most, kLongestFileName),
-               .file = target,
-               .hint = "choose a shorter name"});
+  return fail(
+      {.code = Errc::usage,
+       .message = fmt::format("{}: the name has {} bytes; the limit for a target is {}, because its temporary file "
+                              "has a longer name, and {} is the limit of file systems",
+                              target, bytes, most, kLongestFileName),
+       .file = target,
+       .hint = "choose a shorter name"});
 }
 
 Result<std::unique_ptr<Publication>> Publication::begin(Io& io, Options options, const std::vector<TargetFile>& files) {

@@ -55,7 +55,7 @@ Result<> copy_checked(Io& io, const CheckedCopy& copy) {
   source.files = copy.files;
   CKPT_TRY(const Plan plan, Plan::make(source, targets_of(copy.files)));
   if (plan.totals().leaves != copy.leaves.size()) {
-    return fail(Errc::internal, copy.source_root + ": the number of hashes is not that of the leaves");
+    return fail(Errc::internal, copy.source_root + ": the number of hashes differs from the number of leaves");
   }
   Limit limit(copy.bytes_per_second, copy.stop);
   const auto comm = Comm::solo();

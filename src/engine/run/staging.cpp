@@ -144,7 +144,7 @@ bool Staging::ended() const {
 }
 
 void Staging::close() {
-  if (!ended()) stop_with({.code = Errc::interrupted, .message = "the save has ended before"});
+  if (!ended()) stop_with({.code = Errc::interrupted, .message = "the save has already ended"});
   const std::lock_guard held(mutex_);
   filled_.clear();  // gives their buffers back
 }

@@ -281,7 +281,7 @@ Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
 Result<> Worker::decompress(Reading& reading) {
   const Segment& segment = reading.segments.front();
   CKPT_TRY(const std::optional<FileHandle> handle, files_.open({WorkerFiles::Kind::sparse, segment.file}));
-  if (!handle) return fail(Errc::internal, "a compressed file that was open is not");
+  if (!handle) return fail(Errc::internal, "a compressed file is no longer open");
   CKPT_TRY(Decompressor * decompressor, decompressor_at(segment));
   const std::uint64_t read_before = decompressor->read_bytes();
   const std::span<std::byte> room(reading.buffer.data(), static_cast<std::size_t>(segment.end - segment.begin));

@@ -80,7 +80,7 @@ class Section {
     for (const auto& [name, value] : *object_) {
       if (name != key || std::holds_alternative<std::nullptr_t>(value.v)) continue;
       if (value.text() == nullptr || *value.text() != "auto") return &value;
-      note(key, "\"auto\" is for another program to fill in; the default is used");
+      note(key, "another program must fill in \"auto\"; the default is used");
     }
     return nullptr;
   }
@@ -102,7 +102,7 @@ Result<> read_aio(const json::Value& document, OffloadConfig& out) {
   if (old_name && new_name) section.note("thread_count", "intra_op_parallelism is used instead");
   if (aio.thread_count > 1) {
     section.note(new_name ? "intra_op_parallelism" : "thread_count",
-                 "one thread does all I/O, with as many requests in flight as those would have together");
+                 "one thread does all I/O, with as many requests in flight as these threads would have together");
   }
   CKPT_TRY(const bool single, section.boolean("single_submit", aio.single_submit));
   if (single) section.note("single_submit", "no effect: every request is submitted as soon as it is ready");
@@ -128,11 +128,11 @@ Result<> read_target(const json::Value* zero, std::string_view key, bool is_para
   } else if (device == "cpu") {
     out.device = OffloadTarget::Device::cpu;
   } else if (device != "none") {
-    return fail(wrong(section.full("device"), "is none of none, cpu, nvme"));
+    return fail(wrong(section.full("device"), "must be none, cpu or nvme"));
   }
   CKPT_CHECK(section.text("nvme_path", out.nvme_path));
   if (out.device == OffloadTarget::Device::nvme && out.nvme_path.empty()) {
-    return fail(wrong(section.full("nvme_path"), "is needed where device is nvme"));
+    return fail(wrong(section.full("nvme_path"), "is required if device is nvme"));
   }
   CKPT_CHECK(section.count("buffer_count", out.buffer_count, 0));
   if (is_param) {
@@ -141,7 +141,7 @@ Result<> read_target(const json::Value* zero, std::string_view key, bool is_para
   }
   CKPT_TRY(const bool pin, section.boolean("pin_memory", out.pin_memory));
   if (pin && out.pin_memory) {
-    section.note("pin_memory", "the buffers are one pool of huge pages where the system gives them, and not locked");
+    section.note("pin_memory", "the buffers are one pool, in huge pages if available, and not locked");
   }
   if (!is_param) {
     CKPT_CHECK(section.boolean("pipeline_read", out.pipeline_read));
@@ -150,9 +150,9 @@ Result<> read_target(const json::Value* zero, std::string_view key, bool is_para
     if (value != nullptr && value->find("pipeline_read") != nullptr) section.note("pipeline_read", kAlways);
     if (value != nullptr && value->find("pipeline_write") != nullptr) section.note("pipeline_write", kAlways);
     section.unused("fast_init", "not used: nothing is initialised here");
-    section.unused("ratio", "not used: what is offloaded is what the trainer puts");
-    section.unused("super_offload", "not used: the optimizer is the trainer's");
-    section.unused("cpuadam_cores_perc", "not used: the optimizer is the trainer's");
+    section.unused("ratio", "not used: the trainer chooses what is offloaded");
+    section.unused("super_offload", "not used: the trainer owns the optimizer");
+    section.unused("cpuadam_cores_perc", "not used: the trainer owns the optimizer");
   }
   section.note_unknown();
   return {};

@@ -86,7 +86,7 @@ bool fits_numpy(Dtype dtype, const Shape& dims) {
 Result<std::string> build_header(Dtype dtype, const Shape& shape, std::size_t alignment) {
   if (shape.size() > kMostDims) {
     return fail(Errc::unsupported,
-                fmt::format("NumPy takes no more than {} dimensions, not {}", kMostDims, shape.size()));
+                fmt::format("NumPy supports at most {} dimensions, not {}", kMostDims, shape.size()));
   }
   CKPT_TRY(const Shape dims, array_shape(dtype, shape));
   if (!fits_numpy(dtype, dims)) return fail(Errc::unsupported, "NumPy holds no dimension or stride of 2^63 or more");

@@ -129,7 +129,7 @@ Result<> check_apart(const std::vector<Entry>& entries, const Tail& tail) {
     const std::uint64_t limit = i + 1 < order.size() ? order[i + 1]->header_offset : tail.directory_offset;
     CKPT_TRY(const std::uint64_t least, checked_add(entry.bytes, kLocalHeaderBytes));
     CKPT_TRY(const std::uint64_t end, checked_add(entry.header_offset, least));
-    if (end > limit) return broken("entry '" + entry.name + "' overlaps what follows it", entry.header_offset);
+    if (end > limit) return broken("entry '" + entry.name + "' overlaps the next one", entry.header_offset);
   }
   return {};
 }
@@ -139,7 +139,7 @@ Result<> check_apart(const std::vector<Entry>& entries, const Tail& tail) {
 Result<Tail> find_tail(std::span<const std::byte> tail_bytes, std::uint64_t stream_bytes) {
   assert(tail_bytes.size() <= stream_bytes);
   const std::optional<std::size_t> end = find_end(tail_bytes);
-  if (!end) return broken("no end record: the file is cut short, or no zip file", stream_bytes);
+  if (!end) return broken("no end record: the file is cut short, or not a zip file", stream_bytes);
   const std::uint64_t tail_at = stream_bytes - tail_bytes.size();
   const std::uint64_t end_at = tail_at + *end;
   Tail tail{.directory_offset = read_little_endian(tail_bytes, *end + 16, 4),
@@ -216,7 +216,7 @@ Result<> check_stored(const Entry& entry) {
   return fail({.code = Errc::refused,
                .message = "zip: entry '" + entry.name + "': it is compressed, which no framework writes",
                .offset = entry.header_offset,
-               .hint = "if it was you who packed the archive again, do so without compression ('zip -0')"});
+               .hint = "if you repacked the archive, repack it without compression ('zip -0')"});
 }
 
 bool without_crc(std::span<const Entry> entries) {

@@ -34,7 +34,8 @@ Result<MapRules::Held> parse_held(const json::Value& value) {
   if (object == nullptr) return fail(Errc::usage, "an entry of holds is not an object");
   CKPT_CHECK(check_members(*object, {"name", "shape", "padding"}));
   if (const json::Value* padding = value.find("padding")) {
-    if (padding->natural() == nullptr || object->size() != 1) return fail(Errc::usage, "padding is a number by itself");
+    if (padding->natural() == nullptr || object->size() != 1)
+      return fail(Errc::usage, "padding is a number, alone in its entry");
     return MapRules::Held{.shape = {*padding->natural()}};
   }
   const json::Value* name = value.find("name");
@@ -44,9 +45,10 @@ Result<MapRules::Held> parse_held(const json::Value& value) {
     return fail(Errc::usage, "an entry of holds needs name and shape, or padding");
   }
   MapRules::Held held{.name = *name->text()};
-  if (shape->array()->size() > kMostDims) return fail(Errc::usage, held.name + ": a shape of over 64 dimensions");
+  if (shape->array()->size() > kMostDims) return fail(Errc::usage, held.name + ": a shape of more than 64 dimensions");
   for (const json::Value& size : *shape->array()) {
-    if (size.natural() == nullptr) return fail(Errc::usage, held.name + ": its shape is not of numbers");
+    if (size.natural() == nullptr)
+      return fail(Errc::usage, held.name + ": its shape holds something other than numbers");
     held.shape.push_back(*size.natural());
   }
   if (!checked_volume(held.shape)) return fail(Errc::usage, held.name + ": its shape overflows 64 bits");
@@ -57,15 +59,15 @@ Result<MapRules::Rule> parse_rule(const json::Value& value) {
   const json::Object* object = value.object();
   const json::Value* tensor = value.find("tensor");
   if (object == nullptr || tensor == nullptr || tensor->text() == nullptr) {
-    return fail(Errc::usage, "a rule is an object with a pattern as its tensor");
+    return fail(Errc::usage, "a rule must be an object with a pattern as its tensor");
   }
   CKPT_CHECK(check_members(*object, {"tensor", "holds", "join", "name"}));
-  if (object->size() != 2) return fail(Errc::usage, *tensor->text() + ": says not one of holds, join and name");
+  if (object->size() != 2) return fail(Errc::usage, *tensor->text() + ": needs exactly one of holds, join and name");
   MapRules::Rule rule{.tensor = *tensor->text()};
   const auto bad = [&](std::string_view why) { return fail(Errc::usage, rule.tensor + ": " + std::string(why)); };
   if (const json::Value* holds = value.find("holds")) {
     if (holds->array() == nullptr || holds->array()->empty()) return bad("holds is not a list");
-    if (stars_of(rule.tensor) != 0) return bad("a pattern with stars would hold the same parameters twice");
+    if (stars_of(rule.tensor) != 0) return bad("a pattern with stars would define the same parameters twice");
     std::vector<MapRules::Held> all;
     for (const json::Value& item : *holds->array()) {
       auto held = parse_held(item);
@@ -75,12 +77,12 @@ Result<MapRules::Rule> parse_rule(const json::Value& value) {
     rule.says = std::move(all);
   } else if (const json::Value* join = value.find("join")) {
     const bool same = join->text() != nullptr && *join->text() == "same";
-    if (!same && join->natural() == nullptr) return bad("join is a dimension, or \"same\"");
+    if (!same && join->natural() == nullptr) return bad("join must be a dimension, or \"same\"");
     rule.says = MapRules::Join{same ? std::nullopt : std::optional(*join->natural())};
   } else {
     const json::Value* name = value.find("name");
     if (name == nullptr || name->text() == nullptr || name->text()->empty()) return bad("name is not a text");
-    if (stars_of(*name->text()) != stars_of(rule.tensor)) return bad("name has not as many stars as the pattern");
+    if (stars_of(*name->text()) != stars_of(rule.tensor)) return bad("name must have as many stars as the pattern");
     rule.says = *name->text();
   }
   return rule;

@@ -184,7 +184,7 @@ class Progress {
     if (found.size() != 1) {
       if (found.size() > 1)
         out_.notes.push_back({.text = std::to_string(found.size()) +
-                                      " schedulers are kept as objects, none is taken for the optimizer's"});
+                                      " schedulers are kept as objects, and none is used as the optimizer's"});
       return;
     }
     const auto leaves = shelf_.take_below(*found.begin());

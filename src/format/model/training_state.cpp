@@ -134,7 +134,7 @@ class Assembly {
     if (roots.size() < 2) return;
     std::string names;
     for (const Path& root : roots) names += (names.empty() ? "" : ", ") + joined(root);
-    out_.unplaced_reason = "there are " + std::to_string(roots.size()) + " optimizers (" + names + ")";
+    out_.unplaced_reason = "found " + std::to_string(roots.size()) + " optimizers (" + names + ")";
     for (const KeyedSlot& slot : slots_) out_.unplaced.push_back(slot.tensor);
     slots_.clear();
   }
@@ -272,7 +272,7 @@ class Assembly {
       }
       if (entry == by_source_.end()) {
         out_.unplaced.push_back(slot.tensor);
-        out_.unplaced_reason = found.name + " is state of a parameter that is not there";
+        out_.unplaced_reason = found.name + " is state of a missing parameter";
         continue;
       }
       by_key_.emplace(slot.key, entry->second);
@@ -280,7 +280,7 @@ class Assembly {
     }
     if (of_ties != 0)
       out_.notes.push_back(
-          {.text = "left out: " + std::to_string(of_ties) + " tensors of optimizer state that stand under tied names"});
+          {.text = "left out: " + std::to_string(of_ties) + " tensors of optimizer state under tied names"});
   }
 
   std::optional<std::size_t> entry_of(const std::string& text) const {
@@ -363,8 +363,7 @@ class Assembly {
     const bool unnamed =
         std::ranges::any_of(spelled_, [](const auto& g) { return g.names.empty() && !g.numbers.empty(); });
     if (unnamed && !name_by_order(shapes)) {
-      out_.unplaced_reason =
-          "the optimizer numbers its parameters, and their shapes and order do not tell which is which";
+      out_.unplaced_reason = "the optimizer numbers its parameters, and their shapes and order do not identify them";
     }
     for (const KeyedSlot& slot : slots_) {
       if (!slot.number) continue;

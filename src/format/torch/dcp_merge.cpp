@@ -19,7 +19,7 @@ Result<> MetadataMerge::add(const Metadata& part, const std::string& file) {
   for (const DataFile& data : part.files) files.push_back(file_for(data));
   if (part_index == 0) out_.transforms = part.transforms;
   if (part.transforms != out_.transforms) {
-    return fail(Errc::unsupported, file + ": its items went through other transforms than those of " + parts_.front());
+    return fail(Errc::unsupported, file + ": its items have different transforms from those of " + parts_.front());
   }
   if (out_.version.empty()) out_.version = part.version;
 
@@ -64,10 +64,10 @@ Result<std::uint32_t> MetadataMerge::entry_for(const Metadata& part, const Entry
                         entry.fqn);
   }
   if (!entry.is_tensor) return at->second;
-  if (own.shape != entry.shape) return corrupt_rank(file + ": its shape is not that in " + earlier, entry.fqn);
+  if (own.shape != entry.shape) return corrupt_rank(file + ": its shape differs from that in " + earlier, entry.fqn);
   if (out_.dtypes[own.dtype] != part.dtypes[entry.dtype]) {
     return corrupt_rank(
-        file + ": its dtype is " + part.dtypes[entry.dtype] + ", in " + earlier + " it is " + out_.dtypes[own.dtype],
+        file + ": its dtype is " + part.dtypes[entry.dtype] + ", but in " + earlier + " " + out_.dtypes[own.dtype],
         entry.fqn);
   }
   return at->second;

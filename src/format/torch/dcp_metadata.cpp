@@ -191,7 +191,7 @@ class Parser {
       if (graph_.kind(items[i]) != Kind::text) return fail(corrupt("a key of state_dict_metadata is not text"));
       const std::string_view fqn = graph_.text(items[i]);
       const auto index = static_cast<std::uint32_t>(out_.entries.size());
-      if (!entry_of_.emplace(fqn, index).second) return fail(corrupt("the key stands twice", fqn));
+      if (!entry_of_.emplace(fqn, index).second) return fail(corrupt("the key occurs twice", fqn));
       Entry& entry = out_.entries.emplace_back();
       entry.fqn = fqn;
       if (is_instance(graph_, items[i + 1], known_.tensor)) {
@@ -237,7 +237,7 @@ class Parser {
     read.bounds.reserve(list.size() * 2 * rank);
     Box box;
     for (const NodeId node : list) {
-      if (!is_instance(graph_, node, known_.chunk)) return fail(corrupt("a chunk is not one", entry.fqn));
+      if (!is_instance(graph_, node, known_.chunk)) return fail(corrupt("an invalid chunk", entry.fqn));
       if (!read_shape(graph_, attribute(graph_, node, known_.offsets), known_.torch_size, box.offset) ||
           !read_shape(graph_, attribute(graph_, node, known_.sizes), known_.torch_size, box.size)) {
         return fail(corrupt("a chunk without offsets and sizes", entry.fqn));
@@ -329,7 +329,7 @@ class Parser {
     records_.reserve(items.size() / 2);
     bytes_seen_.resize(out_.entries.size());
     for (std::size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (!is_instance(graph_, items[i], known_.index)) return fail(corrupt("a key of storage_data is no index"));
+      if (!is_instance(graph_, items[i], known_.index)) return fail(corrupt("a key of storage_data is not an index"));
       const NodeId fqn = attribute(graph_, items[i], known_.fqn);
       if (fqn == kNone || graph_.kind(fqn) != Kind::text) return fail(corrupt("a storage record names no entry"));
       const auto found = entry_of_.find(graph_.text(fqn));
@@ -351,7 +351,7 @@ class Parser {
   }
 
   Result<> read_storage(NodeId node, const Entry& entry, Record& record) {
-    if (!is_instance(graph_, node, known_.storage_info)) return fail(corrupt("a storage record is not one", entry.fqn));
+    if (!is_instance(graph_, node, known_.storage_info)) return fail(corrupt("an invalid storage record", entry.fqn));
     const NodeId path = attribute(graph_, node, known_.relative_path);
     const auto offset = as_count(graph_, attribute(graph_, node, known_.offset));
     const auto length = as_count(graph_, attribute(graph_, node, known_.length));
@@ -392,9 +392,8 @@ class Parser {
       found.emplace_back(graph_.text(name));
     }
     if (std::exchange(transforms_known_, true) && found != out_.transforms) {
-      return fail(Error{.code = Errc::unsupported,
-                        .message = ".metadata: items that went through different transforms",
-                        .tensor = entry.fqn});
+      return fail(Error{
+          .code = Errc::unsupported, .message = ".metadata: items with different transforms", .tensor = entry.fqn});
     }
     out_.transforms = std::move(found);
     return {};

@@ -60,7 +60,7 @@ Result<Axis> read_axis(const Graph& graph, NodeId sizes, NodeId strides) {
   auto size = numbers(graph, sizes);
   auto stride = numbers(graph, strides);
   if (!size || !stride || size->size() != stride->size() || size->size() > kMostMeshDims) {
-    return failed(graph, sizes, "the layout of its mesh is not one of sizes and strides");
+    return failed(graph, sizes, "the layout of its mesh does not consist of sizes and strides");
   }
   return Axis{*std::move(size), *std::move(stride)};
 }
@@ -89,7 +89,7 @@ Result<std::vector<Axis>> read_axes(const Graph& graph, NodeId mesh) {
     }
     if (!size_items || !stride_items || size_items->size() != stride_items->size() ||
         size_items->size() > kMostMeshDims) {
-      return failed(graph, layout, "the layout of its mesh is not one of sizes and strides");
+      return failed(graph, layout, "the layout of its mesh does not consist of sizes and strides");
     }
     for (std::size_t i = 0; i < size_items->size(); ++i) {
       CKPT_TRY(axes.emplace_back(), read_axis(graph, (*size_items)[i], (*stride_items)[i]));
@@ -99,7 +99,7 @@ Result<std::vector<Axis>> read_axes(const Graph& graph, NodeId mesh) {
   const NodeId tensor = attribute_of(graph, mesh, "mesh");
   if (tensor == kNone) return failed(graph, mesh, "its mesh has no shape", Errc::unsupported);
   CKPT_TRY(const auto view, as_tensor(graph, tensor));
-  if (!view || view->shape.size() > kMostMeshDims) return failed(graph, tensor, "its mesh is no tensor of ranks");
+  if (!view || view->shape.size() > kMostMeshDims) return failed(graph, tensor, "its mesh is not a tensor of ranks");
   std::uint64_t stride = 1;
   for (std::size_t d = view->shape.size(); d-- > 0;) {
     axes.push_back({{view->shape[d]}, {stride}});
@@ -154,7 +154,7 @@ Result<> read_order(const Graph& graph, NodeId spec, DistributedView& view) {
     const auto dim = parts.size() == 2 ? as_integer(graph, parts[0]) : std::nullopt;
     const auto dims = parts.size() == 2 ? numbers(graph, parts[1]) : std::nullopt;
     if (!dim || *dim < 0 || static_cast<std::uint64_t>(*dim) >= view.order.size() || !dims) {
-      return failed(graph, entry, "its shard_order is not one of dimensions");
+      return failed(graph, entry, "its shard_order does not list dimensions");
     }
     auto& order = view.order[static_cast<std::size_t>(*dim)];
     if (!std::is_permutation(order.begin(), order.end(), dims->begin(), dims->end())) {
@@ -173,7 +173,7 @@ Result<DistributedReader::Mesh> DistributedReader::read_mesh(NodeId node) const 
     if (rank && *rank >= 0 && static_cast<std::uint64_t>(*rank) != rank_) {
       return failed(
           graph_, node,
-          "it was saved by rank " + std::to_string(*rank) + ", and the file's name says rank " + std::to_string(rank_));
+          "it was saved by rank " + std::to_string(*rank) + ", but the file's name says rank " + std::to_string(rank_));
     }
   }
   CKPT_TRY(const std::vector<Axis> axes, read_axes(graph_, node));
@@ -240,7 +240,7 @@ Result<std::optional<DistributedView>> DistributedReader::read(NodeId node) {
   }
   DistributedView out;
   CKPT_TRY(auto view, as_tensor(graph_, local));
-  if (!view) return failed(graph_, local, "its local tensor is no plain tensor", Errc::unsupported);
+  if (!view) return failed(graph_, local, "its local tensor is not a plain tensor", Errc::unsupported);
   out.local = *std::move(view);
 
   // TensorMeta is a named tuple: NEWOBJ with (shape, stride, dtype).
@@ -249,7 +249,7 @@ Result<std::optional<DistributedView>> DistributedReader::read(NodeId node) {
                          ? graph_.items(graph_.arguments(meta))
                          : std::span<const NodeId>{};
   const auto shape = parts.empty() ? std::nullopt : as_shape(graph_, parts[0]);
-  if (!shape || shape->size() != out.local.shape.size()) return failed(graph_, node, "its global shape is not told");
+  if (!shape || shape->size() != out.local.shape.size()) return failed(graph_, node, "its global shape is missing");
   out.global_shape = *shape;
   CKPT_TRY([[maybe_unused]] const std::uint64_t volume, checked_volume(out.global_shape));
 
@@ -266,7 +266,7 @@ Result<std::optional<DistributedView>> DistributedReader::read(NodeId node) {
   const NodeId placements = attribute_of(graph_, spec, "placements");
   const auto items = placements == kNone ? std::nullopt : as_sequence(graph_, placements);
   if (!items || items->size() != out.mesh.size()) {
-    return failed(graph_, node, "its placements are not one for each dimension of its mesh");
+    return failed(graph_, node, "it does not have one placement per mesh dimension");
   }
   for (const NodeId item : *items) {
     CKPT_TRY(const Placement placement, read_placement(graph_, item));
@@ -349,7 +349,7 @@ Result<std::vector<LocalPiece>> local_pieces(const DistributedView& view) {
     }
     if (length_of(own) != view.local.shape[d]) {
       return fail(Errc::corrupt, "DTensor: dimension " + std::to_string(d) + " of the local tensor is " +
-                                     std::to_string(view.local.shape[d]) + ", its placements give " +
+                                     std::to_string(view.local.shape[d]) + ", but its placements give " +
                                      std::to_string(length_of(own)));
     }
     Shape& begins = local_begins.emplace_back();

@@ -126,12 +126,12 @@ class Machine {
   }
   Status push_unicode_line() {
     CKPT_TRY(const std::string_view text, in_.line());
-    if (!decode_unicode_line(text, scratch_)) return in_.broken("a quoted text is malformed");
+    if (!decode_unicode_line(text, scratch_)) return in_.broken("a quoted string is malformed");
     return push_text(scratch_);
   }
   Status push_string_line() {
     CKPT_TRY(const std::string_view text, in_.line());
-    if (!decode_string_line(text, scratch_)) return in_.broken("a quoted text is malformed");
+    if (!decode_string_line(text, scratch_)) return in_.broken("a quoted string is malformed");
     return push_string(scratch_);
   }
 
@@ -155,7 +155,7 @@ class Machine {
     CKPT_TRY(const NodeId name, pop());
     CKPT_TRY(const NodeId module, pop());
     if (out_.node(module).kind() != Kind::text || out_.node(name).kind() != Kind::text) {
-      return in_.broken("STACK_GLOBAL wants two texts");
+      return in_.broken("STACK_GLOBAL needs two strings");
     }
     return push_global(out_.text_of(module), out_.text_of(name));
   }
@@ -256,7 +256,7 @@ class Machine {
     if (out_.items_of(keywords).empty()) return new_object();
     CKPT_TRY(const NodeId arguments, pop());
     const Items plain = out_.items_of(arguments);
-    if (plain.size() > kMostKeywordCallArguments) return in_.refuse("keywords beside very many arguments");
+    if (plain.size() > kMostKeywordCallArguments) return in_.refuse("keyword arguments next to too many arguments");
     std::vector<NodeId> all(plain.begin(), plain.end());
     all.push_back(keywords);
     if (out_.node(arguments).kind() != Kind::tuple) return in_.broken("arguments are not a tuple");
@@ -265,7 +265,8 @@ class Machine {
   Status build() {
     CKPT_TRY(const NodeId state, pop());
     CKPT_TRY(const NodeId target, top());
-    if (!out_.set_state(target, state)) return in_.broken("BUILD of a value that is no object, or has a state");
+    if (!out_.set_state(target, state))
+      return in_.broken("BUILD of a value that is not an object, or already has a state");
     return {};
   }
   Status persistent() {

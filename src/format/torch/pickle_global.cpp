@@ -36,7 +36,7 @@ Result<> check_global(std::string_view module, std::string_view name) {
   if (!refused) return {};
   return fail({.code = Errc::refused,
                .message = "pickle: global " + std::string(module) + "." + std::string(name) +
-                          ": a checkpoint has no use for it, and loading it in Python would run it",
+                          ": no checkpoint needs it, and loading it in Python would run it",
                .hint = "do not load this file with torch.load(weights_only=False); ask who made it"});
 }
 

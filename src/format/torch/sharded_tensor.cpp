@@ -40,14 +40,13 @@ Result<ShardedView::Part> read_part(const Graph& graph, NodeId node, const Shard
     return not_sharded(graph, node, "a part without tensor, offsets and sizes");
   }
   CKPT_TRY(auto view, as_tensor(graph, tensor));
-  if (!view) return not_sharded(graph, tensor, "a part that is no plain tensor", Errc::unsupported);
+  if (!view) return not_sharded(graph, tensor, "a part that is not a plain tensor", Errc::unsupported);
   auto offset = as_shape(graph, offsets);
   auto size = as_shape(graph, sizes);
   if (!offset || !size) return not_sharded(graph, metadata, "a part whose offsets and sizes are not numbers");
   ShardedView::Part part{.box = {*std::move(offset), *std::move(size)}, .local = *std::move(view)};
   if (!fits(part.box, whole.global_shape)) return not_sharded(graph, metadata, "a part outside of the tensor");
-  if (part.local.shape != part.box.size)
-    return not_sharded(graph, tensor, "a part of another shape than its place has");
+  if (part.local.shape != part.box.size) return not_sharded(graph, tensor, "a part whose shape differs from its sizes");
   if (part.local.dtype_name != whole.dtype_name) return not_sharded(graph, tensor, "a part of another dtype");
   return part;
 }
@@ -59,7 +58,7 @@ Result<std::optional<ShardedView>> as_sharded_tensor(const Graph& graph, NodeId 
   if (state == kNone) return std::nullopt;
   // (local shards, metadata, process group, sharding spec, init_rrefs)
   const auto fields = graph.kind(state) == Kind::tuple ? graph.items(state) : std::span<const NodeId>{};
-  if (fields.size() < 3) return not_sharded(graph, node, "its state is not that of one");
+  if (fields.size() < 3) return not_sharded(graph, node, "its state is invalid");
   const auto parts = as_sequence(graph, fields[0]);
   const auto shape = attribute_of(graph, fields[1], "size") == kNone
                          ? std::nullopt
@@ -73,7 +72,7 @@ Result<std::optional<ShardedView>> as_sharded_tensor(const Graph& graph, NodeId 
     const auto saved_by = as_integer(graph, own);
     if (saved_by && *saved_by >= 0 && static_cast<std::uint64_t>(*saved_by) != rank) {
       return not_sharded(graph, node,
-                         "it was saved by rank " + std::to_string(*saved_by) + ", and the file's name says rank " +
+                         "it was saved by rank " + std::to_string(*saved_by) + ", but the file's name says rank " +
                              std::to_string(rank));
     }
   }

@@ -118,7 +118,7 @@ Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_v
     return fail({.code = Errc::unsupported,
                  .message = name + ": " + why,
                  .tensor = name,
-                 .hint = "--only takes other tensors alone; --to safetensors or --to ckpt holds it"});
+                 .hint = "use --to safetensors or --to ckpt, or select other tensors with --only"});
   };
   if (!has_signed_strides(out.shape)) return refused("torch holds no dimension or stride of 2^63 or more");
   if (out.dtype.empty()) return refused("torch has no element type for " + std::string(dtype_name(dtype)));
@@ -126,7 +126,7 @@ Result<TorchForm> torch_form(const std::string& name, Dtype dtype, std::string_v
     out.shape.pop_back();
   } else if (dtype == Dtype::f4) {
     if (out.shape.empty() || out.shape.back() % 2 != 0)
-      return refused("F4 elements are pairs in torch, and the last dimension of this is odd");
+      return refused("torch stores F4 elements in pairs, but the last dimension is odd");
     out.shape.back() /= 2;
   }
   return out;

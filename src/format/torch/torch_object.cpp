@@ -136,7 +136,7 @@ Result<Storage> as_storage(const Graph& graph, NodeId node) {
   const std::span<const NodeId> id = arguments_of(graph, graph.arguments(node));
   if (graph.kind(node) != Kind::persistent || id.size() < 5 || graph.text(id[0]) != "storage" ||
       graph.kind(id[1]) != Kind::global || graph.kind(id[2]) != Kind::text || graph.kind(id[4]) != Kind::integer) {
-    return broken(graph, node, "its storage is not described as torch describes storages");
+    return broken(graph, node, "its storage has an invalid description");
   }
   const std::int64_t count = graph.integer(id[4]);
   if (count < 0) return broken(graph, node, "its storage has " + std::to_string(count) + " elements");
@@ -165,11 +165,11 @@ namespace {
 
 Result<std::vector<std::int64_t>> read_sizes(const Graph& graph, NodeId node) {
   const auto items = as_sequence(graph, node);
-  if (!items) return broken(graph, node, "its shape or strides are no tuple");
+  if (!items) return broken(graph, node, "its shape or strides are not a tuple");
   std::vector<std::int64_t> sizes;
   for (const NodeId item : *items) {
     if (graph.kind(item) != Kind::integer || graph.integer(item) < 0) {
-      return broken(graph, node, "its shape or strides are not numbers from 0 on");
+      return broken(graph, node, "its shape or strides are not non-negative numbers");
     }
     sizes.push_back(graph.integer(item));
   }
@@ -189,7 +189,7 @@ Result<> check_bounds(const Graph& graph, NodeId node, const TensorView& view) {
   const std::uint64_t count = view.storage_bytes / view.element_bytes;
   if (last < count) return {};
   return broken(graph, node,
-                "its last element is number " + std::to_string(last) + " of a storage of " + std::to_string(count));
+                "its last element is at " + std::to_string(last) + ", but its storage has " + std::to_string(count));
 }
 
 // True if the metadata argument says that values must be conjugated or negated on reading.
@@ -242,7 +242,7 @@ Result<std::optional<TensorView>> as_tensor(const Graph& graph, NodeId node) {
   if (view.dtype_name.empty()) return broken(graph, node, "an untyped storage without a dtype");
 
   if (graph.kind(arguments[1]) != Kind::integer || graph.integer(arguments[1]) < 0) {
-    return broken(graph, node, "its storage offset is not a number from 0 on");
+    return broken(graph, node, "its storage offset is not a non-negative number");
   }
   view.storage_offset = static_cast<std::uint64_t>(graph.integer(arguments[1]));
   CKPT_TRY(const std::vector<std::int64_t> shape, read_sizes(graph, arguments[2]));

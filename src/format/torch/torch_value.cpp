@@ -142,7 +142,7 @@ class Converter {
       } else if (const auto done = done_.find(part); done != done_.end()) {
         const bool is_own_part = done->second.value == nullptr;  // it contains itself
         top.volume += is_own_part ? 1 : done->second.volume;
-        if (top.volume > kMostValues) return refuse(part, "it stands for more than 4 million values");
+        if (top.volume > kMostValues) return refuse(part, "it expands to more than 4 million values");
         top.values.push_back(is_own_part ? itself_ : done->second.value);
       } else {
         CKPT_CHECK(enter(part));
@@ -258,7 +258,7 @@ class Converter {
 
   Result<> open(NodeId node, ValueForm form, std::span<const NodeId> parts) {
     if (path_.size() >= kDeepest) return refuse(node, "values nest deeper than 1000");
-    if (parts.size() > kMostValues) return refuse(node, "it stands for more than 4 million values");
+    if (parts.size() > kMostValues) return refuse(node, "it expands to more than 4 million values");
     done_[node] = {};
     path_.push_back({.node = node, .form = form, .parts = {parts.begin(), parts.end()}});
     path_.back().values.reserve(parts.size());

@@ -27,7 +27,7 @@ Result<> check_references(const Manifest& manifest) {
     if (!refers && manifest.is_virtual() && kind != Layout::Kind::whole)
       return bad_row(Check::references, row, "a layout that virtual checkpoints do not have");
     for (const PlacedChunk& chunk : row.chunks) {
-      if (chunk.where.file >= sizes.size()) return bad_row(Check::referenced_chunks, row, "a file that is not there");
+      if (chunk.where.file >= sizes.size()) return bad_row(Check::referenced_chunks, row, "a file that does not exist");
       if (auto fits = check_chunk(chunk, row.tensor, sizes[chunk.where.file]); !fits)
         return bad_row(Check::referenced_chunks, row, fits.error().message);
     }

@@ -68,14 +68,14 @@ void hash_tensor(Hasher& hasher, const Tensor& tensor) {
 
 Result<> check_tensor(const Tensor& tensor) {
   if (tensor.name.empty()) return fail(usage(tensor.name, "a tensor has no name"));
-  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "the name safetensors keeps for itself"));
+  if (tensor.name == "__metadata__") return fail(usage(tensor.name, "a name that safetensors reserves"));
   for (const std::string* text : {&tensor.name, &tensor.parameter, &tensor.slot}) {
     if (!is_utf8(*text)) return fail(usage("", "a name that is not UTF-8"));
   }
   if (tensor.shape.size() > safetensors::kMaxRank) {
     return fail(usage(tensor.name, fmt::format("more than {} dimensions", safetensors::kMaxRank)));
   }
-  if (!tensor_bytes(tensor.dtype, tensor.shape)) return fail(usage(tensor.name, "more bytes than can be counted"));
+  if (!tensor_bytes(tensor.dtype, tensor.shape)) return fail(usage(tensor.name, "its size overflows 64 bits"));
   return {};
 }
 

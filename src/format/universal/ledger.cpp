@@ -114,7 +114,7 @@ Result<> check_shares(const Ledger& ledger) {
   for (const RankShare& share : ledger.ranks) {
     std::uint64_t size = 0;
     for (const Range& range : share.ranges) {
-      if (range.shard >= ledger.shards.size()) return bad("ranks", "a range of a shard that is not there");
+      if (range.shard >= ledger.shards.size()) return bad("ranks", "a range of a shard that does not exist");
       if (range.begin >= range.end || range.end > ledger.shards[static_cast<std::size_t>(range.shard)].samples) {
         return bad("ranks", "a range that is empty or passes the end of its shard");
       }
@@ -131,7 +131,7 @@ Result<> check_shares(const Ledger& ledger) {
             [](const Range& a, const Range& b) { return std::pair(a.shard, a.begin) < std::pair(b.shard, b.begin); });
   for (std::size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].shard == ranges[i - 1].shard && ranges[i].begin < ranges[i - 1].end) {
-      return bad("ranks", "a sample stands in two ranges");
+      return bad("ranks", "a sample is in two ranges");
     }
   }
   // The ranges are disjoint, so sizes add up within the epoch. Samples in no range were consumed before the last remap.
@@ -247,14 +247,14 @@ std::vector<std::string> what_holds(const Ledger& ledger, std::uint64_t world) {
   }
   const std::string change = fmt::format("{} ranks instead of {}", world, ledger.world);
   const std::string sums = fmt::format(
-      "not bit-exact: sums over {} round in another order, so losses and gradients differ in their last bits", change);
+      "not bit-exact: sums with {} round in another order, so losses and gradients differ in their last bits", change);
   if (ledger.order == Order::global) {
-    return {"bit-exact: every global batch holds the samples, in the order, that it would have held",
-            fmt::format("not bit-exact: which rank reads a sample, over {}", change), sums};
+    return {"bit-exact: every global batch holds the same samples in the same order",
+            fmt::format("not bit-exact: the rank that reads a sample, with {}", change), sums};
   }
   return {"bit-exact: every remaining sample of the epoch is read exactly once",
-          fmt::format("not bit-exact: the order of samples and what is together in a batch, over {}; "
-                      "it is the same each time to continue from here with as many",
+          fmt::format("not bit-exact: the order of samples and their batches, with {}; "
+                      "both are the same at every resume from here on as many ranks",
                       change),
           sums};
 }

@@ -63,7 +63,7 @@ void put_findings(json::Writer& out, const std::vector<Finding>& findings) {
 
 Result<> check_order(const std::string* before, const std::string& name) {
   if (!is_utf8(name)) return broken(name, "a name that is not UTF-8");
-  if (before != nullptr && *before >= name) return broken(name, "names are not sorted or not unique");
+  if (before != nullptr && *before >= name) return broken(name, "names are not sorted, or not unique");
   return {};
 }
 

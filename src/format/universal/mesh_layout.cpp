@@ -35,7 +35,7 @@ class Taken {
   explicit Taken(const Mesh& mesh) : mesh_(mesh), taken_(mesh.axes.size()) {}
 
   Result<> take(std::uint32_t axis, std::string_view member) {
-    if (axis >= taken_.size()) return bad_mesh("{}: axis {} is not there", member, axis);
+    if (axis >= taken_.size()) return bad_mesh("{}: axis {} does not exist", member, axis);
     if (taken_[axis]) return bad_mesh("{}: axis '{}' is used twice", member, mesh_.axes[axis].name);
     taken_[axis] = true;
     return {};
@@ -220,7 +220,7 @@ std::uint64_t Mesh::writer(const std::vector<std::uint64_t>& coordinates) const 
 Result<> check_layout(const Layout& layout) {
   if (layout.kind != Layout::Kind::mesh) {
     if (!layout.mesh.axes.empty() || !layout.at.empty() || !layout.cuts.empty() || layout.flat)
-      return bad_mesh("kind: axes, at, cuts or flat in a layout that is no mesh");
+      return bad_mesh("kind: axes, at, cuts or flat in a layout that is not a mesh");
     return {};
   }
   CKPT_CHECK(check_mesh(layout.mesh));

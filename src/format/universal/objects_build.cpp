@@ -46,7 +46,7 @@ class ValueWriter {
       return fail(Errc::unsupported, fmt::format("values nested deeper than {}", kMaxObjectDepth));
     depth_ = depth;
     if (const auto* number = std::get_if<BigInt>(&value.v); number != nullptr && !is_large_decimal(number->decimal))
-      return fail(Errc::internal, "a big integer that is no decimal number: " + shown_text(number->decimal));
+      return fail(Errc::internal, "a big integer that is not a decimal number: " + shown_text(number->decimal));
     std::visit([this](const auto& content) { put(content); }, value.v);
     return {};
   }

@@ -24,7 +24,7 @@ Result<Layout> checked(Layout layout) {
 }
 
 Result<std::uint64_t> size_of(const Layout& layout, std::uint32_t axis) {
-  if (axis >= layout.mesh.axes.size()) return bad("axis {} is not there", axis);
+  if (axis >= layout.mesh.axes.size()) return bad("axis {} does not exist", axis);
   return layout.mesh.axes[axis].size;
 }
 

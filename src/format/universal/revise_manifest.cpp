@@ -23,7 +23,7 @@ std::string members(std::uint64_t revision, const std::vector<FileClass>& droppe
 
 tl::unexpected<Error> needed(const std::string& name) {
   return fail({.code = Errc::unsupported,
-               .message = fmt::format("{}: drop the optimizer: its value stands only in the optimizer's state", name),
+               .message = fmt::format("{}: drop the optimizer: its value is stored only in the optimizer state", name),
                .tensor = name});
 }
 
@@ -59,8 +59,7 @@ Result<std::string> revise_manifest(std::string_view text, const std::vector<Fil
   out += "\"}\n";
   const auto revised = parse_manifest(out);
   if (revised && revised->revision == manifest.revision + 1 && revised->dropped == dropped) return out;
-  return fail(Errc::unsupported,
-              "manifest.json: revise: its revision stands where this release does not put it, and is left alone");
+  return fail(Errc::unsupported, "manifest.json: revise: its revision is in an unexpected place, and was not changed");
 }
 
 }  // namespace ckpt::universal

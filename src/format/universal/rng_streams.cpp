@@ -194,11 +194,11 @@ std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<co
     }
   }
   const auto going_on = static_cast<std::size_t>(std::count(used.begin(), used.end(), true));
-  std::vector<std::string> out{fmt::format("bit-exact: {} of {} random streams go on where they were",
+  std::vector<std::string> out{fmt::format("bit-exact: {} of {} random streams continue where they stopped",
                                            sources.size() - derived, sources.size())};
   if (derived > 0) {
     out.push_back(
-        fmt::format("not bit-exact: {} random streams were not there before; they begin from a hash of seed, step "
+        fmt::format("not bit-exact: {} random streams are new; they begin from a hash of seed, step "
                     "and identity, the same at every resume from this step",
                     derived));
   }

@@ -64,7 +64,7 @@ Result<FileRecord> parse_record(std::span<const std::byte> data, std::size_t at,
   }
   const bool single = file.key.file_class == FileClass::objects && (file.key.writer != 0 || file.key.volume != 0);
   if (single || (file.key.file_class == FileClass::index && file.key.volume != 0))
-    return bad_sums(Check::record, at, "a second file where there is only one");
+    return bad_sums(Check::record, at, "a second file where only one is allowed");
   return file;
 }
 

@@ -49,7 +49,7 @@ class Collector {
       const TensorRow& row = request_.rows[i];
       if (i != 0 && request_.rows[i - 1].tensor.name >= row.tensor.name)
         return broken_layout(row, "rows are not sorted or not unique");
-      if (row.layout >= request_.layouts.size()) return broken_layout(row, "a layout that is not there");
+      if (row.layout >= request_.layouts.size()) return broken_layout(row, "a layout that does not exist");
       const bool is_given = given != request_.irregular.end() && given->row == i;
       const Layout& layout = request_.layouts[row.layout];
       if (is_given && layout.kind != Layout::Kind::irregular)
@@ -65,7 +65,7 @@ class Collector {
       }
     }
     if (given != request_.irregular.end())
-      return fail(Errc::internal, "chunks of irregular layouts out of order, or of rows that are not there");
+      return fail(Errc::internal, "chunks of irregular layouts out of order, or of rows that do not exist");
     return {};
   }
 
