@@ -5,9 +5,9 @@
 //
 // The fp32 masters and both moments of each parameter are in the store; gradients are generated, in place of a backward
 // pass. The state is divided into groups, like DeepSpeed's sub-groups, so that four of them fit in memory: the one
-// being updated, the next, and the last two on their way to the disk.
+// being updated, the next, and the last two, which are being written.
 //   for each group:  prefetch the next  ->  get this one  ->  update it  ->  put it (written behind)
-// --check runs the same steps wholly in memory and compares every bit.
+// --check runs the same steps entirely in memory and compares every bit.
 #include <algorithm>
 #include <chrono>
 #include <ckpt/offload.hpp>

@@ -149,7 +149,7 @@ int skeleton(int descriptor) {
         "H5Pset_alignment");
   const hid_t file_create = H5Pcreate(H5P_FILE_CREATE);
   check(H5Pset_obj_track_times(file_create, false) >= 0, "H5Pset_obj_track_times");
-  // HDF5 looks for freed space in lists: with them the time grows with the square of the number of groups.
+  // HDF5 searches lists for freed space: with them the time grows with the square of the number of groups.
   check(H5Pset_file_space_strategy(file_create, H5F_FSPACE_STRATEGY_NONE, false, 1) >= 0, "H5Pset_file_space_strategy");
   const hid_t file = make_file(descriptor, file_create, access);
   check(file >= 0, "H5Fcreate");

@@ -9,7 +9,7 @@
 /// Rows [begin, end) of a dataset, and their destination.
 struct Rows {
   std::string dataset{};      ///< its path, for messages
-  std::uint64_t address = 0;  ///< of its header, as `map` told it
+  std::uint64_t address = 0;  ///< of its header, as printed by `map`
   std::uint64_t begin = 0;    ///< a multiple of a chunk's rows; of a scalar 0 to 1
   std::uint64_t end = 0;
   std::uint64_t offset = 0;  ///< bytes from the start of the target

@@ -12,7 +12,7 @@ struct Range {
   std::uint64_t bytes = 0;
 };
 
-/// Read-only, through a driver of our own that never leaves the range; without plug-ins. Ends the
+/// Read-only, through our own driver, which never leaves the range; without plug-ins. Ends the
 /// process where HDF5 refuses it. One range a process.
 hid_t open_range(const Range& range);
 

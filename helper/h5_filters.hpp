@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-/// Undoes the filters of a dataset's chunks, by our own hands: HDF5 accepts a chunk that decodes to fewer bytes than it
+/// Reverses the filters of a dataset's chunks in our own code: HDF5 accepts a chunk that decodes to fewer bytes than it
 /// should have, and lets one that decodes to more grow.
 class Filters {
  public:

@@ -221,7 +221,7 @@ void put_dataset(std::string& out, hid_t file, const std::string& path, haddr_t 
   if (H5Pget_external_count(create) > 0) stop(path + ": its bytes are in other files: refused", Verdict::refused);
   Type element = type_of(type);
   if (H5Sget_simple_extent_type(space) == H5S_NULL) element = {.code = kNoType, .text = "no value (a null dataspace)"};
-  if (element.code != kNoType) static_cast<void>(Filters(create, path));  // ends here for one that is not undone
+  if (element.code != kNoType) static_cast<void>(Filters(create, path));  // exits for an unsupported filter
   put(out, path);
   ckpt::append_little_endian(out, address, 8);
   ckpt::append_little_endian(out, static_cast<std::uint64_t>(element.code), 1);

@@ -56,7 +56,7 @@ void print_stray(const Launch& launch, const Answer& answer) {
   }
 }
 
-/// A rank that ends with a failure makes mpirun kill the others, even a rank 0 that still has to say what happened.
+/// A rank that ends with a failure makes mpirun kill the others, even a rank 0 that has not yet printed the error.
 /// Ends early when mpirun, after the end of rank 0, stops this rank.
 void await_rank_0() {
   constexpr std::chrono::seconds kPatience(5);

@@ -35,7 +35,7 @@ Result<LoadRequest> read_load_request(const Words& words) {
   return out;
 }
 
-/// The name that was probably meant by one that is not there.
+/// The existing name that the user probably meant.
 Error with_nearest_name(Error error, Session& session, const LoadRequest& request) {
   if (error.code != Errc::not_found || error.tensor.empty() || !error.hint.empty()) return error;
   const auto listed = list_tensors(session, request.source, request.from);

@@ -84,7 +84,7 @@ Result<SavePlanRequest> read_plan_request(const Words& words) {
   return out;
 }
 
-/// Values from --bench and from the checkpoint on the command line, where no option gives them.
+/// Values from --bench and from the checkpoint on the command line, unless an option gives them.
 struct Looked {
   PlanSource source{};
   std::optional<DiskSpeed> speed{};

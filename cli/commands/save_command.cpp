@@ -42,7 +42,7 @@ Result<catalog::Mark> read_metric(const std::string& text) {
   return mark;
 }
 
-/// All that is said of it from the beginning, by whom and when.
+/// The initial marks of the checkpoint, with author and time.
 Result<std::vector<catalog::Mark>> read_marks(const Words& words) {
   using Kind = catalog::Mark::Kind;
   std::vector<catalog::Mark> out;

@@ -18,7 +18,7 @@ std::string entry_name(const catalog::Entry& entry);
 /// `for_people`: sizes and ages; else bytes and times.
 Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, SizeStyle sizes, catalog::Time now);
 /// Quoted as in RFC 4180, with the header row of the table; a line ends with a line feed alone. A cell that a
-/// spreadsheet would take for a formula (it begins with = + - @ or a tab) gets an apostrophe before it.
+/// spreadsheet would run as a formula (it begins with = + - @ or a tab) gets an apostrophe before it.
 std::string draw_csv(const Table& table);
 
 void put(json::Writer& out, const catalog::Entry& entry, const std::string& store);

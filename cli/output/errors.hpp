@@ -10,7 +10,7 @@
 
 namespace ckpt::cli {
 
-/// An error on its way to the user.
+/// An error to be printed.
 struct Failure {
   Error error;
   std::string effect{};  ///< the state of the disk now: "nothing was written to ./out"

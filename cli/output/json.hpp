@@ -23,7 +23,7 @@ struct Answer {
 /// the data out of the answer: it may be long.
 std::string document(std::string_view verb, Answer& answer);
 
-/// Writes Answer::data. In all JSON of the command, texts need not be UTF-8: bytes that are none become U+FFFD, and
+/// Writes Answer::data. In all JSON of the command, texts need not be UTF-8: invalid bytes become U+FFFD, and
 /// characters that terminals hide are escaped.
 json::Writer data_writer(std::string& data);
 /// The same on one line, as a separate document.

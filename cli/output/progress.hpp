@@ -91,7 +91,7 @@ class ProgressDisplay {
   bool ended_ = false;      // guarded by mutex_
   double next_line_s_ = 0;  // of thread_ only
   bool stop_said_ = false;  // of thread_ only
-  std::jthread thread_;     // last member: joined before what it uses is gone
+  std::jthread thread_;     // last member: joined before the members it uses are destroyed
 };
 
 }  // namespace ckpt::cli

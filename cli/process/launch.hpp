@@ -15,7 +15,7 @@ struct Launch {
   int ranks = 1;  ///< 0 = launched, but the environment does not say how many
   int rank = 0;
   int local_rank = 0;
-  std::string seen{};  ///< the variable that told: "OMPI_COMM_WORLD_SIZE=4"
+  std::string seen{};  ///< the variable that says so: "OMPI_COMM_WORLD_SIZE=4"
   bool active() const { return ranks != 1; }
 };
 

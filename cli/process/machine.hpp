@@ -7,7 +7,7 @@ namespace ckpt::cli {
 
 /// The share of the machine that this process may use.
 struct Machine {
-  std::uint64_t memory_bytes = 0;  ///< the least of physical memory, the cgroup's limit and RLIMIT_AS
+  std::uint64_t memory_bytes = 0;  ///< the minimum of physical memory, the cgroup's limit and RLIMIT_AS
   unsigned online_cpus = 1;        ///< of the machine, cut to the cgroup's quota (rounded up)
   unsigned allowed_cpus = 1;       ///< in this process's affinity mask, also limited
 };

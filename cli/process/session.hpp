@@ -60,7 +60,7 @@ struct Verdict {
   std::vector<Failure> failures{};  ///< on rank 0: the causes, without the ranks that only say "a peer failed"
 };
 
-/// Collective: every rank brings its own outcome (null = success); all get one exit code, that of the lowest rank with
+/// Collective: every rank passes its own outcome (null = success); all get one exit code, that of the lowest rank with
 /// a cause. If ranks cannot be reached, each keeps its own.
 Verdict settle(Comm& comm, const Error* mine);
 

@@ -28,7 +28,7 @@ class StopWatch {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ended_ = false;   // guarded by mutex_
-  std::jthread thread_;  // last member: joined before what it uses is gone
+  std::jthread thread_;  // last member: joined before the members it uses are destroyed
 };
 
 }  // namespace ckpt::cli

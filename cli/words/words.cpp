@@ -272,7 +272,7 @@ Parsed parse_words(const std::vector<std::string>& arguments, const Environment&
   Words& words = out.words;
   words.brief_help = std::ranges::find(tidied.words, "-h") != tidied.words.end();
   try {
-    std::vector<std::string> reversed(tidied.words.rbegin(), tidied.words.rend());  // as CLI11 wants them
+    std::vector<std::string> reversed(tidied.words.rbegin(), tidied.words.rend());  // the order that CLI11 expects
     application.app.parse(std::move(reversed));
   } catch (const CLI::ParseError& error) {
     for (const std::string& word : tidied.words) {

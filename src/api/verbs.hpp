@@ -107,7 +107,7 @@ struct ConvertReport {
   double seconds = 0;
   std::uint64_t peak_bytes = 0;  ///< memory of the process, its hugetlb pages too, of the largest of all ranks
   std::string io_name{};
-  bool direct = false;  ///< false: a file system refused O_DIRECT, the page cache stood between; or nothing was moved
+  bool direct = false;  ///< false: a file system refused O_DIRECT, so the page cache was used; or nothing was moved
   std::string page_kind{};
   VerifyLevel verified = VerifyLevel::read;
   std::uint64_t referenced_bytes = 0;  ///< of tensors that were not copied
@@ -141,8 +141,8 @@ struct LoadReport {
   ConvertReport conversion{};
   std::vector<LoadedTensor> tensors{};  ///< empty if it was already done
 };
-/// errors   those of a conversion; not_found with `tensor`: a slice of a name that is not there; usage: a slice that is
-///          none, or of a tensor that is not taken
+/// errors   those of a conversion; not_found with `tensor`: a slice of a tensor that does not exist; usage: a slice
+///          that is invalid, or of a tensor that is not selected
 Result<LoadReport> load(Session& session, const LoadRequest& request);
 
 /// A share of the checkpoint; the same for the same seed.

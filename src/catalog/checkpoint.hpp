@@ -12,7 +12,7 @@ namespace ckpt::catalog {
 
 /// Whether a checkpoint is complete.
 enum class State : std::uint8_t {
-  uncommitted,  ///< a save is at work, or died: not a checkpoint
+  uncommitted,  ///< a save is running or died: not a checkpoint
   unreadable,   ///< could not be read now; it may be readable later
   repairable,   ///< one of its manifest's two copies is lost or torn, the other is right: `ckpt repair` repairs it
   corrupt,      ///< its bytes contradict its sums

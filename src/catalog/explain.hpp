@@ -36,7 +36,7 @@ struct Explanations {
 Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                      const Policy& policy);
 
-/// The WHY of one line: reasons, blockers and near misses. `told`: by `explain`.
+/// The WHY of one line: reasons, blockers and near misses. `told`: the result of `explain`.
 std::string why(const Decision& decision, const Explanations& told);
 std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                 const Policy& policy);

@@ -22,7 +22,7 @@ struct IntervalPolicy {
   std::optional<double> most_overhead{};  ///< a cap: of wall time, 0 to 1
   double least_interval_s = 0;            ///< clamps of `optimal`
   double most_interval_s = 86'400;
-  double hysteresis = 0.2;  ///< `optimal` changes its mind only beyond this part
+  double hysteresis = 0.2;  ///< `optimal` changes the interval only by more than this share
   bool at_start = false;    ///< step 0 too, before training, if there is no save yet
 
   bool operator==(const IntervalPolicy&) const = default;
@@ -93,7 +93,7 @@ NextSave next_save(const IntervalPolicy& policy, const IntervalInputs& inputs);
 /// The [interval] table of a policy file.
 struct IntervalRules {
   IntervalPolicy policy{};
-  double mtbf_s = 0;     ///< of the job, for `optimal`; 0 = not told
+  double mtbf_s = 0;     ///< of the job, for `optimal`; 0 = not given
   double restart_s = 0;  ///< time lost at a failure before training continues
   bool operator==(const IntervalRules&) const = default;
 };

@@ -79,7 +79,7 @@ struct Guard {
   std::uint64_t newest_verified = 1;  ///< this many of a group's newest verified
   bool resume_source = true;
   Duration min_age{};
-  /// Another tool's checkpoint, of which a file was written within that time, is taken for unfinished: it stays, and
+  /// Another tool's checkpoint, of which a file was written within that time, counts as unfinished: it stays, and
   /// counts for no rule.
   Duration foreign_min_age = kForeignMinAge;
   std::uint64_t min_keep = 1;

@@ -273,7 +273,7 @@ class Selection {
     for (std::size_t i = kept.size(); i-- > 0;) picks_.push_back({kept[i], 0});
   }
 
-  /// NaN; and infinitely good, which no training is: else it would be the best for ever.
+  /// NaN; and infinitely good, which no training is: else it would be the best forever.
   bool is_diverged(double value) const {
     if (std::isinf(value)) return (value < 0) == (rule_.better == Rule::Better::lower);
     return std::isnan(value);

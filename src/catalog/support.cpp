@@ -24,8 +24,8 @@ bool goes(const Decision& decision) {
   return decision.action == Action::trash || decision.action == Action::demote;
 }
 
-/// Decides again, with what `counts` refuses taken for unreadable, and adds the decisions for `action` that are others
-/// then.
+/// Decides again, treating checkpoints that `counts` refuses as unreadable, and adds the decisions for `action` that
+/// differ then.
 Result<> compare(std::span<Checkpoint> checkpoints, const Policy& policy, const Situation& situation,
                  const Retention& retention, Action action, const std::vector<bool>& counts,
                  std::vector<std::uint32_t>& out) {

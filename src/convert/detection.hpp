@@ -19,8 +19,8 @@ struct Found {
 /// errors  as Io::stat and Io::list; unsupported: neither a file nor a directory
 Result<Place> place_at(Io& io, const std::string& root);
 /// The one format that recognises a place.
-/// errors  unsupported: none does, or one level below or above; ambiguous: several do; as the first format that failed to
-///         look
+/// errors  unsupported: none does, or one level below or above; ambiguous: several do; as the first format that failed
+///         to look
 Result<Found> choose(const Place& place);
 /// The format that `from` names, which still decides where below the place the checkpoint is.
 /// errors  usage: no such format; unsupported: it cannot be read, and another recognises the place

@@ -80,7 +80,7 @@ struct Format {
   std::string_view summary;  ///< one line for people
   /// Nothing when this is not such a checkpoint. Looks at names and first bytes only.
   Result<std::optional<Match>> (*detect)(const Place& place);
-  /// By which people know its files: without --to, a target that ends in one is refused where it has no such writer.
+  /// Suffixes of its files: without --to, a target with such a suffix is refused if the format has no writer for it.
   std::span<const std::string_view> suffixes{};
   /// Paths below the root that belong to such a checkpoint besides its map's files: an index, a tracker. * and ? are
   /// wildcards in the last component. --overwrite keeps all other files.

@@ -22,7 +22,7 @@ enum class MetadataCost : std::uint64_t {
 /// The memory that a file of this size may need; the largest number on overflow.
 std::uint64_t memory_for(std::uint64_t file_bytes, MetadataCost cost);
 
-/// `memory`: reading this file may take more than `limit`. Names the least --memory that is enough.
+/// `memory`: reading this file may take more than `limit`. Names the smallest sufficient --memory.
 Error over_metadata_limit(const std::string& path, std::uint64_t file_bytes, std::uint64_t needed, std::uint64_t limit);
 
 /// The budget of a pickle whose graph may take `limit` bytes. Overrun it is `memory`, not `refused`, where more memory

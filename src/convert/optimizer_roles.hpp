@@ -25,7 +25,7 @@ struct OptimizerState {
 /// stays empty, unless `known` names it. Other tensors below an optimizer are slots without parameter. Blobs keep their
 /// role.
 ///
-/// paths  one a tensor: where it is nested, so that its name is dotted(path); or empty
+/// paths  one per tensor: where it is nested, so that its name is dotted(path); or empty
 void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<OptimizerState> known = {});
 
 }  // namespace ckpt

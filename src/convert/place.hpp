@@ -30,7 +30,7 @@ struct Place {
 struct Match {
   std::string where{};  ///< sub-directory that really holds the checkpoint
   std::string why{};    ///< "3 *.safetensors with an index"
-  std::string hint{};   ///< of a format without a reader: how to get at the data nevertheless
+  std::string hint{};   ///< of a format without a reader: another way to read the data
 };
 
 /// "PATH: reason", with the path as the error's file.

@@ -30,8 +30,8 @@ struct ReadOptions {
   /// what each rank holds. Null: slices are joined.
   std::shared_ptr<RankLayout> ranks_apart{};
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
-  /// Missing or changed files that a virtual checkpoint refers to are findings, not errors. Its tensors must not be read
-  /// then.
+  /// Missing or changed files that a virtual checkpoint refers to are findings, not errors. Its tensors must not be
+  /// read then.
   bool tell_references = false;
 };
 

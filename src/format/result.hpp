@@ -14,7 +14,7 @@ namespace ckpt {
 enum class Errc : int {
   differs = 100,        ///< the question was answered: contents differ, damage was found
   usage = 200,          ///< the caller asked for something that makes no sense
-  target_exists = 201,  ///< the target is there and --overwrite was not given
+  target_exists = 201,  ///< the target exists and --overwrite was not given
   mpi_launch = 202,     ///< the environment promises ranks that cannot be reached
   not_done = 300,       ///< finished, but a requested item was not done
   not_found = 1000,     ///< no such checkpoint, file or tensor
@@ -36,7 +36,7 @@ enum class Errc : int {
   peer_failed = 1601,   ///< another rank failed or was lost
   not_durable = 1602,   ///< visible, perhaps not durable: the last fsync failed
   memory = 1700,        ///< does not fit in the memory bound
-  internal = 7000,      ///< a broken promise of our own code
+  internal = 7000,      ///< a broken invariant of ckpt itself
   interrupted = 13000,  ///< stopped by SIGINT or by the caller
   terminated = 14300,   ///< stopped by SIGTERM
 };
@@ -74,7 +74,7 @@ using Result = tl::expected<T, Error>;
   return tl::unexpected<Error>(std::move(error));
 }
 
-/// Adds the file, the tensor or the hint to an error on its way up, if not yet set.
+/// Adds the file, the tensor or the hint to an error that is passed up, if not yet set.
 inline Error with_file(Error error, std::string_view file, std::optional<std::uint64_t> offset = {}) {
   if (error.file.empty()) {
     error.file = file;

@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMessageBytes = std::uint64_t{4} << 20;
-constexpr std::size_t kInFlight = 2;  // each way: one is on its way while the other is packed or unpacked
+constexpr std::size_t kInFlight = 2;  // in each direction: one is in flight while the other is packed or unpacked
 constexpr auto kBeat = std::chrono::milliseconds(1);
 constexpr unsigned kSpins = 200;
 constexpr auto kExchangeNap = std::chrono::microseconds(100);

@@ -17,7 +17,7 @@ class CommitDisk {
   /// On leaders, in the background; ends with SaveJob::finish_publishing. `records` of all ranks; none if the save is
   /// sealed.
   virtual void publish(const std::shared_ptr<SaveJob>& save, std::vector<std::string> records) = 0;
-  /// Waits until no publication is under way.
+  /// Waits until no publication is in progress.
   virtual void wait() = 0;
   /// Removes the partial of a save that will not be committed, once this rank has stopped writing to it. One that was
   /// committed, or is about to be, is gone by then: nothing happens.

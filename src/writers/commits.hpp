@@ -20,11 +20,13 @@ namespace ckpt {
 ///
 /// 1. writing: each rank writes its part. When a round shows that all have, they vote: if one failed, the save fails on
 ///    all ranks; else rank 0 gets the records of all.
-/// 2. publishing: rank 0 makes it a checkpoint (several nodes: it seals it, and every leader publishes its node's part).
-///    When a round shows that this has ended, they vote again; if one leader failed, the others take back their part.
+/// 2. publishing: rank 0 makes it a checkpoint (several nodes: it seals it, and every leader publishes its node's
+///    part). When a round shows that this has ended, they vote again; if one leader failed, the others take back their
+///    part.
 /// 3. over: every rank has the same outcome.
 ///
-/// The rounds (rounds.hpp) carry `written` and `published` and call `act`. The disk is a CommitDisk. The trainer's thread.
+/// The rounds (rounds.hpp) carry `written` and `published` and call `act`. The disk is a CommitDisk. The trainer's
+/// thread.
 class Commits {
  public:
   using Save = std::shared_ptr<SaveJob>;

@@ -20,9 +20,9 @@
 
 namespace ckpt {
 
-/// The drains of a job: saves that are durable in the local directory and go on to the run directory, in the order of
-/// saves. Rank 0 drains; with several nodes all leaders do, in steps (drain_steps.hpp). The rounds carry `drained` and
-/// call `conclude`, by which all ranks learn how a drain has ended.
+/// The drains of a job: saves that are durable in the local directory and are copied to the run directory, in the order
+/// of saves. Rank 0 drains; with several nodes all leaders do, in steps (drain_steps.hpp). The rounds carry `drained`
+/// and call `conclude`, by which all ranks learn how a drain has ended.
 ///
 /// Without a local directory there are none. The trainer's thread, except where noted.
 class Drains {

@@ -44,7 +44,7 @@ Result<> Flusher::stage_with_others(Comm& comm, std::chrono::milliseconds patien
   try {
     stager.emplace(all);
   } catch (const std::system_error&) {
-    all();  // no more threads here
+    all();  // no more threads can be started
   }
   Heartbeat heartbeat(comm, patience);
   for (;;) {

@@ -14,8 +14,8 @@
 
 namespace ckpt {
 
-/// Writes this rank's part of saves: copies it to staging memory in the trainer's thread; hashes, writes and syncs it in
-/// a thread of its own, which never calls Comm.
+/// Writes this rank's part of saves: copies it to staging memory in the trainer's thread; hashes, writes and syncs it
+/// in a separate thread, which never calls Comm.
 class Flusher {
  public:
   struct Options {
@@ -28,11 +28,11 @@ class Flusher {
   Flusher(std::unique_ptr<Io> io, BufferPool& pool, Options options)
       : options_(std::move(options)), pool_(pool), thread_(std::make_unique<Background>(std::move(io))) {}
 
-  /// Copies the part of a save that is planned. `flush_beside`: it is written at the same time, as staging memory cannot
-  /// hold all of it; else after the copy, which hashing would slow down. A failure is the save's.
+  /// Copies the part of a save that is planned. `flush_beside`: it is written at the same time, as staging memory
+  /// cannot hold all of it; else after the copy, which hashing would slow down. A failure is the save's.
   void stage(const std::shared_ptr<SaveJob>& save, bool flush_beside);
-  /// The same where a rank may wait for its disk, for as long as it takes: it is not taken for lost by those that have
-  /// less to save. Collective.
+  /// The same where a rank may wait for its disk, for as long as it takes: it does not count as lost for ranks that
+  /// have less to save. Collective.
   /// errors  peer_failed
   Result<> stage_with_others(Comm& comm, std::chrono::milliseconds patience, const std::shared_ptr<SaveJob>& save,
                              bool flush_beside);

@@ -112,7 +112,7 @@ Result<> ReplicaCheck::hash(BufferPool& pool, unsigned threads) {
     try {
       for (std::size_t i = 0; i < others; ++i) helpers.emplace_back(work);
     } catch (const std::system_error&) {
-      // No more threads here: those that there are hash everything.
+      // No more threads can be started: the existing ones hash everything.
     }
     work();
   }

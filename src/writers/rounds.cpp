@@ -102,7 +102,7 @@ Result<> Rounds::wait(const SaveEvent& event, std::chrono::milliseconds timeout,
     actions_.look();
   } else if (auto waited = wait_known(event, until); !waited) {
     Error error = lose(std::move(waited).error());
-    // Rank 0's drains go on alone.
+    // Rank 0's drains continue alone.
     if (comm_.is_lost() && comm_.is_root()) {
       event.wait_for(std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()));
     }

@@ -11,13 +11,13 @@
 
 namespace ckpt {
 
-/// The rounds of a job's saves: one small all-reduce per step, by which all ranks learn how far the others are. It knows
-/// no save and no disk; what there is to say and to do comes from its `Actions`.
+/// The rounds of a job's saves: one small all-reduce per step, by which all ranks learn how far the others are. It
+/// knows no save and no disk; `Actions` supplies the message and acts on the result.
 ///
 /// 1. A round starts with this rank's vote and progress, and travels while training continues.
 /// 2. The next call completes it. All ranks then have the same result: what any rank voted for, and the progress of the
 ///    slowest.
-/// 3. All ranks act on it, in collectives of their own, and the next round starts.
+/// 3. All ranks act on it, in further collectives, and the next round starts.
 ///
 /// One thread. With one rank there is nothing to send.
 class Rounds {

@@ -10,8 +10,8 @@
 
 namespace ckpt {
 
-/// The files that make the written ones a checkpoint, from the records of all ranks (save_record.hpp). Where and as which
-/// step it is published is not filled in.
+/// The files that make the written ones a checkpoint, from the records of all ranks (save_record.hpp). Where and as
+/// which step it is published is not filled in.
 /// errors  internal: not a record
 Result<SaveToPublish> merged_content(universal::Manifest manifest, const std::vector<std::string>& records);
 

@@ -20,7 +20,7 @@ struct SaveOutcome {
   std::string id;    ///< 32 digits
 };
 
-/// Something that a save comes to, once, well or not. Thread-safe.
+/// An event of a save that happens once, with success or failure. Thread-safe.
 class SaveEvent {
  public:
   using Callback = std::function<void(const Result<SaveOutcome>&)>;

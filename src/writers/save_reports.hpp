@@ -11,7 +11,7 @@
 
 namespace ckpt {
 
-/// What the user hears of saves and drains. Single-threaded.
+/// Reports of saves and drains to the user. Single-threaded.
 class SaveReports {
  public:
   using Log = std::function<void(const std::string& text)>;
@@ -21,7 +21,7 @@ class SaveReports {
   void log(const std::string& text) const {
     if (log_) log_(text);
   }
-  /// A trainer need not ask how a save ended; its user wants to know all the same. Nothing if `event` came to pass.
+  /// Reports a failed save even if the trainer never queries it. Nothing if `event` succeeded.
   void tell_failure(const SaveEvent& event, const std::string& what);
   /// The worst failure that was not reported yet: see Untold.
   std::optional<Error> worst_untold() { return untold_.worst(); }

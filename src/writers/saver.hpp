@@ -152,8 +152,8 @@ class Saver {
   Nodes nodes_{};
   std::unique_ptr<BufferPool> pool_{};
   std::unique_ptr<Begun> begun_{};
-  // In the order in which they are opened: each uses those above. The threads of the committer and the flusher are ended
-  // by the destructor of this.
+  // In the order in which they are opened: each uses those above. The threads of the committer and the flusher are
+  // ended by the destructor of this.
   std::optional<Drains> drains_{};
   std::optional<Flusher> flusher_{};
   std::optional<Committer> committer_{};

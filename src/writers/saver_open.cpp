@@ -87,7 +87,7 @@ Result<> Saver::prepare_directories(Io& io, std::vector<std::string>& notes) {
   if (comm_.is_root()) CKPT_CHECK(prepare_directory(io, options_.run_directory, notes));
   if (!tiered()) return {};
   CKPT_CHECK(prepare_directory(io, options_.local_directory, notes));
-  CKPT_CHECK(make_directory(io, options_.run_directory));  // rank 0 may not have got there
+  CKPT_CHECK(make_directory(io, options_.run_directory));  // rank 0 may not have made it yet
   return drains_->open(io);
 }
 

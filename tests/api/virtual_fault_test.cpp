@@ -88,7 +88,8 @@ class VirtualFault : public testing::Test {
     for (const auto& entry : fs::recursive_directory_iterator(from))
       fs::last_write_time(to / fs::relative(entry.path(), from), entry.last_write_time());
   }
-  /// An ordinary checkpoint with all hashes right and the tensors of the source. Its id depends on what was there before.
+  /// An ordinary checkpoint with all hashes right and the tensors of the source. Its id depends on what was there
+  /// before.
   bool is_real(const test::FileTree& tree) const {
     const auto manifest = tree.find("manifest.json");
     if (manifest == tree.end() || manifest->second.find("references") != std::string::npos) return false;

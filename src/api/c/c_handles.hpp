@@ -43,7 +43,7 @@ int guarded(Body body) noexcept {
   }
 }
 
-/// The process that opened a handle: in a forked child it is dead, its threads are not there.
+/// The process that opened a handle: in a forked child the handle is unusable, because its threads do not exist.
 class Owner {
  public:
   Result<> check() const {

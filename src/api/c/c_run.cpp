@@ -395,5 +395,5 @@ int ckpt_pending_stats(const ckpt_pending* pending, ckpt_stats* stats) {
 }
 
 void ckpt_pending_free(ckpt_pending* pending) {
-  if (pending != nullptr && pending->owner.is_here()) delete pending;  // in a child its locks may be held for ever
+  if (pending != nullptr && pending->owner.is_here()) delete pending;  // in a child its locks may be held forever
 }

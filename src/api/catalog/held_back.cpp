@@ -39,7 +39,7 @@ void hold_back(Io& io, PrunePlan& plan) {
   if (left != 0)
     plan.warnings.push_back(
         fmt::format("{}: {} more checkpoints to delete were not searched for foreign files; "
-                    "--apply searches them, and keeps those that hold any",
+                    "--apply searches them, and keeps each one that holds such files",
                     plan.store, left));
 }
 

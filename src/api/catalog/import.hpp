@@ -35,7 +35,7 @@ struct ImportReport {
   std::string created{};
   bool new_store = false;     ///< there was no directory of the store
   bool linked = false;        ///< its files are the source's own
-  bool marked_later = false;  ///< it was there already, and got the marks now
+  bool marked_later = false;  ///< it existed already, and got the marks now
 };
 
 /// Converts the source to the universal form as STORE/RUN/step-NNNNNNNNN.gG: G is 1 more than any generation of the run

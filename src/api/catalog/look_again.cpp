@@ -16,7 +16,7 @@ namespace {
 using catalog::Entry;
 using catalog::State;
 
-constexpr std::size_t kLeastEach = 64;                           // a thread and its Io cost as much as some looks
+constexpr std::size_t kLeastEach = 64;                           // a thread and its Io cost as much as several checks
 constexpr std::uint64_t kLeastMemory = std::uint64_t{64} << 20;  // of a thread, for metadata
 
 bool is_same_entry(const Entry& seen, const Entry& known) {
@@ -87,7 +87,7 @@ Result<std::vector<LookedAgain>> look_again(Session& session, const std::string&
       std::min<std::uint64_t>({session.threads, known.size() / kLeastEach, session.memory_bytes / kLeastMemory}), 1);
   Session share = session;
   share.memory_bytes = session.memory_bytes / threads;
-  // A thread that fails, or cannot be had, leaves the rest to others.
+  // If a thread fails or cannot be started, the others do the rest.
   const auto help = [&] {
     static_cast<void>(caught([&]() -> Result<> {
       CKPT_TRY(const auto io, session.io.fresh());

@@ -7,13 +7,13 @@
 #include "catalog/index/catalog.hpp"
 #include "format/result.hpp"
 
-/// How every verb finds the checkpoint that a person names: one rule for all of them.
+/// Finds the checkpoint that the user names: one rule for all commands.
 namespace ckpt {
 
 struct NamedCheckpoint {
   std::string word;          ///< a path, or a name in the store: catalog/index/names.hpp
   std::string store = ".";   ///< the directory of runs
-  bool store_given = false;  ///< false: only a `store` that has been used as one is looked into
+  bool store_given = false;  ///< false: `store` is searched only if it has been used as one
   catalog::Time now{};
 };
 
@@ -30,7 +30,7 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
 /// errors  as find_by_name
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
-/// Collective: rank 0 looks, and all ranks get its answer.
+/// Collective: rank 0 searches, and all ranks get its result.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
 
 /// The checkpoint of a name; `@best` is the best by the store's policy.

@@ -17,7 +17,7 @@ namespace {
 constexpr double kEndlessS = 1e15;  // so long ago that every time rule asks for a save
 constexpr double kLongestS = 1e11;  // an upper limit of plans: 3000 years
 
-/// The newest save that the job can have come from.
+/// The newest save that the job may have resumed from.
 const catalog::Entry* last_save(const std::vector<catalog::Entry>& entries, std::optional<std::uint64_t> step) {
   const catalog::Entry* out = nullptr;
   for (const catalog::Entry& entry : entries) {

@@ -20,7 +20,7 @@ using catalog::IntervalRules;
 struct NextSaveRequest {
   std::string store;
   std::string run;
-  std::optional<std::uint64_t> step{};   ///< that has just ended; nothing: only rules of time can say that it is due
+  std::optional<std::uint64_t> step{};   ///< that has just ended; nothing: only time rules apply
   std::optional<IntervalRules> rules{};  ///< replaces [interval] of STORE/ckpt.toml
   std::optional<double> mtbf_s{};        ///< replaces values of the rules
   std::optional<double> restart_s{};

@@ -31,7 +31,7 @@ using catalog::Entry;
 using catalog::State;
 using catalog::TrashEntry;
 
-/// Looked at between the steps.
+/// Checked between the steps.
 Result<> not_stopped(const Session& session, const std::string& store) {
   if (!session.is_stopped()) return {};
   return fail(Errc::interrupted, store + ": stopped");

@@ -19,7 +19,7 @@ namespace ckpt {
 /// The policy of a store, in its directory.
 inline constexpr std::string_view kPolicyFile = "ckpt.toml";
 inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
-/// For a policy that recycles on a file system where that gains nothing.
+/// For a policy that recycles on a file system that does not benefit from it.
 inline constexpr const char* kNoRecycling =
     "recycle: no benefit on this file system: deleted checkpoints wait in the trash";
 

@@ -87,7 +87,7 @@ struct ManifestText {
   std::string text{};
   std::optional<Error> wrong{};  ///< it cannot be read, or contradicts itself
   bool is_right() const { return !wrong; }
-  /// The system stood in the way, or a later release wrote it: nothing is known to be wrong.
+  /// A system error, or a file of a later release, prevented the check: no damage is known.
   bool is_unknown() const {
     return wrong && wrong->code != Errc::not_found && wrong->code != Errc::corrupt && wrong->code != Errc::checksum;
   }
@@ -184,7 +184,7 @@ class Looker {
            });
   }
 
-  /// The record of a conversion's partial that is gone.
+  /// The record of a conversion whose partial no longer exists.
   Result<> lone_record(const std::string& path) {
     std::string partial;
     if (!is_record(path, partial) || !parse_partial_name(base_name(partial))) return {};
@@ -215,7 +215,7 @@ class Looker {
     }
     if (item.kept_because.empty() && record && !named)
       item.kept_because = "the same conversion would resume from it; 'ckpt repair " + path + " --apply' removes it";
-    // With a record a conversion made it, of any format; else only a save can have, or a name that looks like one.
+    // With a record, a conversion made it, in any format; else it is from a save, or its name only looks like one.
     if (item.kept_because.empty() && !record) {
       auto besides = holds_besides(path);
       if (!besides) item.defect = Defect::unread, item.text = "it cannot be listed";
@@ -300,7 +300,7 @@ class Looker {
     return named ? data(path) : marks(path);
   }
 
-  /// Every record of sums.bin, as if the one text stood in both places.
+  /// Every record of sums.bin, as if the good copy were in both places.
   Result<> one_manifest(const std::string& path, Defect defect, const ManifestText& right, const ManifestText& wrong) {
     RepairItem item{.defect = defect,
                     .path = path,

@@ -21,7 +21,7 @@ enum class Defect : std::uint8_t {
   manifest_copy,  ///< the copy is lost, torn or old: restored from manifest.json
   deletion,       ///< deletions or their records that a crash stopped: finished
   damage,         ///< bytes are wrong or missing: nothing here repairs that
-  unread,         ///< the system, or a later release's format, stood in the way: nothing is known
+  unread,         ///< a system error or a later release's format prevented the check: nothing is known
 };
 const char* defect_name(Defect defect);  ///< "left-over"
 

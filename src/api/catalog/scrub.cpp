@@ -36,7 +36,7 @@ bool is_wanted(const ScrubRequest& request, const Entry& entry) {
          });
 }
 
-/// A run that is asked for and is not there is a mistake, not an empty answer.
+/// A requested run that does not exist is an error, not an empty answer.
 Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entries) {
   std::vector<std::string> known;
   for (const Entry& entry : entries)
@@ -161,7 +161,7 @@ class Scrubber {
                  .value = 0});
   }
 
-  /// Another tool may not have come to its end: what is missing now says nothing of the checkpoint.
+  /// Another tool may still be writing: files that are missing now say nothing about the checkpoint.
   bool is_being_written(const Entry& entry) const {
     return entry.foreign && catalog::elapsed(entry.checkpoint.created, request_.clock()) < catalog::kForeignMinAge;
   }

@@ -22,7 +22,7 @@ struct SimulateRequest {
 };
 
 struct SimulatedPolicy {
-  catalog::Policy policy{};  ///< without `recycle` if the store's file system gains nothing by it
+  catalog::Policy policy{};  ///< without `recycle` if the store's file system does not benefit from it
   catalog::Schedule schedule{};
   std::string like{};  ///< the checkpoint whose sizes are used; "" if they were given
   catalog::Simulation outcome{};

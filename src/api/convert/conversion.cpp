@@ -69,7 +69,7 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
   return {};
 }
 
-/// Looked at between the phases; while bytes move the run does.
+/// Checked between the phases; while bytes move, the run checks it.
 Result<> not_stopped(const Session& session) {
   if (!session.is_stopped()) return {};
   return fail(Errc::interrupted, "stopped");
@@ -260,7 +260,7 @@ Result<> Conversion::look_at_replaced(const std::string& target) {
   return {};
 }
 
-/// Whether it exists; other things next to it are noted.
+/// Whether it exists; records other things next to it.
 Result<bool> Conversion::look_at_target() {
   CKPT_TRY(const bool there, already_there());
   const std::string target = join_path(request_.target, "");
@@ -501,7 +501,7 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   if (publication != nullptr) committed = commit(*publication, done);
   const bool is_replaced = publication != nullptr && committed && !old_references_.empty();
   if (is_replaced) {
-    source_->referenced_leases.clear();  // removing a mark locks what it is in
+    source_->referenced_leases.clear();  // removing a mark locks its checkpoint
     release_files(session_.io, old_references_, request_.target,
                   references_ ? references_->paths() : std::vector<std::string>());
   }

@@ -84,7 +84,7 @@ Result<> cut_tensors(const Map& map, const std::vector<Slice>& slices, Selection
   return {};
 }
 
-/// Every slice's name is there.
+/// Checks that every slice names an existing tensor.
 Result<> check_names(const Map& map, const std::vector<Slice>& slices) {
   if (slices.empty()) return {};
   std::unordered_set<std::string_view> names;

@@ -21,7 +21,7 @@ tl::unexpected<Error> refused(const std::string& path, std::string_view reason, 
       {.code = Errc::usage, .message = fmt::format("{}: {}", path, reason), .file = path, .hint = std::move(hint)});
 }
 
-/// What a conversion cannot carry over: the place in a run, and what was said of it there.
+/// A conversion cannot carry over the place in a run and the marks there.
 Result<> check_replaceable(Io& io, const std::string& path) {
   const std::string real = real_path(path).value_or(path);
   if (CheckpointName::parse(base_name(real)) && !stores_above(io, real).empty())

@@ -114,7 +114,7 @@ class EntryReaders {
       for (const Extent part : needed_.claim(entry_of(copy), needed)) needed_.settle(entry_of(copy), part, 0);
     }
   }
-  /// All leaves were noted. Of an entry with padding the reader may have been killed before it had that.
+  /// All leaves were recorded. The reader may have been killed before it read the padding of an entry.
   void finish() {
     for (const CrcLedger::Open& open : needed_.open()) {
       if (open.missing_bytes() <= kMostReadForChecksum) readers_[key_of(open.entry)] = kNoneAlone;

@@ -23,7 +23,7 @@ struct SalvageReport {
   ConvertReport conversion{};
   std::vector<std::string> lost{};     ///< tensors of which a byte is wrong or missing, in the checkpoint's order
   std::vector<Finding> damage{};       ///< the places, at most kMostDamage
-  std::vector<std::string> missing{};  ///< files that are not there, or not of their size
+  std::vector<std::string> missing{};  ///< files that are missing or have a wrong size
   bool by_copy = false;                ///< manifest.json is lost or torn, its copy was read
   std::uint64_t tensor_count = 0;      ///< of the damaged one
 };

@@ -22,7 +22,7 @@ std::string root_key(const Tensor& tensor) {
   return tensor.name.substr(0, tensor.name.find('.'));
 }
 
-/// What --only asks for.
+/// The values of --only.
 struct Wanted {
   bool weights = false;
   bool optim = false;

@@ -13,7 +13,7 @@ struct Selection {
   std::vector<Alias> aliases{};
   std::vector<NamedObject> objects{};
   std::vector<Finding> notes{};  ///< decisions: which weights, dropped wrappers, words without a match
-  bool partial = false;          ///< something that was asked for is not there
+  bool partial = false;          ///< a requested item is missing
 };
 
 /// Applies --only, --weights, --dtype and the prefixes. Pure.

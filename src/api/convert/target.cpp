@@ -240,7 +240,7 @@ Result<> check_apart_from(Session& session, const std::string& path, const FileI
   if (error.code == Errc::incomplete)
     return fail(not_replaced(path, fmt::format("it may be part of the incomplete checkpoint in {}", above.path)));
   if (exit_code(error.code) != exit_code(Errc::corrupt)) return fail(error);
-  // It may be that which is damaged, and repaired so.
+  // It may be the damaged part, which this conversion repairs.
   const auto damaged = session.io.stat(error.file);
   if (above.holds_it && damaged && damaged->is_same_file(file)) {
     CKPT_TRY(const bool alone, stands_alone(session.io, format, above.path, base_name(path)));

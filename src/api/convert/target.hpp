@@ -22,11 +22,11 @@ Result<> check_options(const ConvertRequest& request, const Format& target);
 /// errors  usage: the path is a partial, or below one; it would never be read, and would be swept
 Result<> check_committed_place(const std::string& path);
 
-/// The directory that the target will be a name in has to be there.
+/// The directory that will contain the target must exist.
 /// errors  not_found; usage: it is a file
 Result<> check_parent(Io& io, const std::string& target);
 
-/// A file put among the files of a checkpoint would be taken for one of them from then on.
+/// A file added to the files of a checkpoint would count as one of them.
 /// errors  usage
 Result<> check_outside(Io& io, const ConvertRequest& request, const std::string& source_root);
 

@@ -95,7 +95,7 @@ std::uint64_t differences(const std::vector<catalog::Entry>& before, const std::
   return out + known.size();
 }
 
-/// All checkpoints: by the catalog, brought up to date; by the disk alone where damaged, as a listing would put
+/// All checkpoints: by the refreshed catalog; by the disk alone if it is damaged, because a listing would move
 /// it aside.
 Result<std::vector<catalog::Entry>> listed(Io& io, catalog::Time now, const std::vector<catalog::Entry>& before,
                                            StoreFacts& out) {

@@ -15,8 +15,8 @@
 
 namespace ckpt {
 
-/// Which checkpoint of a run one load takes, on all ranks: the newest that is complete on all of them and not superseded.
-/// Rank 0 lists the run, once; each `next` opens the next one of the list.
+/// Which checkpoint of a run one load takes, on all ranks: the newest that is complete on all of them and not
+/// superseded. Rank 0 lists the run, once; each `next` opens the next one of the list.
 class CheckpointChoice {
  public:
   struct Options {
@@ -29,7 +29,7 @@ class CheckpointChoice {
   CheckpointChoice(Io& io, Comm& comm, Options options) : io_(io), comm_(comm), options_(std::move(options)) {}
 
   /// Lists the checkpoints that may be resumed from. `mine`: the result of this rank's own preparations. Collective.
-  /// errors  those of listing, on all ranks; io: the run directory is gone
+  /// errors  those of listing, on all ranks; io: the run directory no longer exists
   Result<> list(const Result<>& mine);
   /// The run as it was listed. Rank 0.
   const RunSeries& listed() const { return listed_; }

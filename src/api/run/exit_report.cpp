@@ -51,7 +51,7 @@ ExitReport::~ExitReport() {
   std::erase(runs.reports, this);
 }
 
-/// Nothing more need be said of it.
+/// Needs no further report.
 bool ExitReport::Save::is_settled() const {
   return save ? save->durable().known() && save->durable().outcome() : told->load();
 }

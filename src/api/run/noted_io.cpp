@@ -75,7 +75,7 @@ bool Changes::begin() {
 
 void Changes::end(bool changed) {
   if (changed) {
-    state_.store(kChanged);  // while this attempt is under way it is not refused
+    state_.store(kChanged);  // changes are not refused during this attempt
     return;
   }
   int state = state_.load();

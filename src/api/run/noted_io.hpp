@@ -21,7 +21,7 @@ class Changes {
  private:
   static constexpr int kChanged = -1;
   static constexpr int kRefused = -2;
-  std::atomic<int> state_{0};  // one of these, or how many attempts are under way
+  std::atomic<int> state_{0};  // one of these, or the number of attempts in progress
 };
 
 /// An Io that records what it changes. When changes are refused it fails with `interrupted`. `changes` outlives it.

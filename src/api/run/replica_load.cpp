@@ -28,7 +28,7 @@ Result<ReplicaGroups> ReplicaLoad::groups(const Model& model) {
   return ReplicaGroups(model, comm_.rank(), comm_.ranks());
 }
 
-/// Reads while the other ranks read: however unequal their shares are, a slow rank is not taken for lost. Collective;
+/// Reads while the other ranks read: however unequal their shares are, a slow rank does not count as lost. Collective;
 /// local failures are this rank's own, those of communication are peer_failed.
 Result<ReadReport> ReplicaLoad::read_beside(const Read& read, Checkpoint::ReadOptions options) {
   Heartbeat heartbeat(comm_, options_.patience);

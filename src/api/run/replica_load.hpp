@@ -34,7 +34,7 @@ class ReplicaLoad {
   };
   ReplicaLoad(Comm& comm, Options options) : comm_(comm), options_(std::move(options)) {}
 
-  /// The groups of ranks with the same data, if all ranks agree and none wants to read by itself; else none.
+  /// The groups of ranks with the same data, if all ranks agree and none chose to read by itself; else none.
   /// Collective.
   Result<ReplicaGroups> groups(const Model& model);
 

@@ -108,7 +108,7 @@ Result<> Run::agree_on_options() {
 
 Run::~Run() {
   if (!saver_) return;
-  // Failures can only be logged here: callers that want them call close.
+  // Failures can only be logged here: callers that need them call close.
   if (auto ended = saver_->wait_all(kSaveTimeout); !ended) log(ended.error().message);
 }
 
@@ -233,7 +233,7 @@ CheckpointChoice Run::new_choice() const {
            .log = options_.log}};
 }
 
-/// Several nodes: completes undrained checkpoints in the run directory, before an older one is taken for the newest.
+/// Several nodes: completes undrained checkpoints in the run directory, before an older one counts as the newest.
 /// Collective.
 Result<> Run::finish_drains(std::vector<std::string>& skipped) {
   if (!saver_->several_nodes()) return {};

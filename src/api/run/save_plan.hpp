@@ -27,7 +27,7 @@ struct SavePlanRequest {
   double mtbf_low_s = 0;            ///< its 10 % and 90 % quantiles; 0: half and twice of it
   double mtbf_high_s = 0;
   double trash_s = 86'400;          ///< how long deleted checkpoints stay in the trash
-  double rework_s = 0;              ///< work that may be lost; 0 = no limit told
+  double rework_s = 0;              ///< work that may be lost; 0 = no limit given
   double step_s = 0;                ///< 0 = unknown
   std::vector<std::string> keep{};  ///< values of --keep
   std::optional<catalog::RankMemory> rank_memory{};
@@ -74,7 +74,7 @@ struct SavePlan {
   catalog::DiskBytes disk{};
   double write_s = 0;
   std::vector<SaveChoice> choices{};    ///< blocking first
-  double bandwidth_wanted = 0;          ///< for a blocking save that meets rework_s within 5 %; 0 = none told
+  double bandwidth_wanted = 0;          ///< for a blocking save that meets rework_s within 5 %; 0 = no limit given
   std::optional<std::uint64_t> kept{};  ///< checkpoints at most; nothing: without a bound, or no --keep
   bool unbounded = false;               ///< a rule of --keep has no limit
   std::vector<catalog::MemoryBytes> memory{};

@@ -11,9 +11,9 @@
 
 namespace ckpt {
 
-/// Which series the saves of a run belong to. Decided at its first save, by what the run held at the load and holds now;
-/// reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of the
-/// load: later saves of other processes are not superseded. Rank 0 decides.
+/// Which series the saves of a run belong to. Decided at its first save, by what the run held at the load and holds
+/// now; reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of
+/// the load: later saves of other processes are not superseded. Rank 0 decides.
 class SaveSeries {
  public:
   /// A checkpoint that was loaded.

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kFile = "catalog.sqlite";
 constexpr std::string_view kDamaged = ".damaged";
 
-/// Moves a file that is damaged or no database aside: the next opening makes a new one, and the old one can still be
+/// Moves away a file that is damaged or not a database: the next opening makes a new one, and the old one can still be
 /// examined.
 void put_aside(Io& io, const std::string& store) {
   const auto held = hold_store(io, store);

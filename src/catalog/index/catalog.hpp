@@ -25,7 +25,7 @@ class Catalog {
     Time now{};
     std::uint64_t manifest_bytes = kMostManifestBytes;  ///< larger manifests are unreadable now, and read the next time
   };
-  /// errors   not_found: the store is not there; io: its directory cannot be listed
+  /// errors   not_found: the store does not exist; io: its directory cannot be listed
   static Result<Catalog> open(Io& io, const std::string& store, const Options& options);
 
   const std::string& store() const { return store_; }

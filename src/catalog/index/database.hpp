@@ -19,14 +19,14 @@ class Database {
   struct Options {
     bool shared = false;                       ///< the file system is one of several hosts: a rollback journal, not WAL
     std::chrono::milliseconds patience{2000};  ///< for other processes that write
-    bool make = true;                          ///< false: a file that is not there is an error
+    bool make = true;                          ///< false: a missing file is an error
   };
   /// Opens or creates the file, and migrates its tables to this release.
   /// errors  unsupported: it is another program's, and is not changed; newer: its tables are of a
   ///         later release; corrupt; locked; no_space; io: it cannot be created, opened or
   ///         written
   static Result<Database> open(const std::string& file, const Options& options);
-  /// One that is gone with this object.
+  /// A database in memory, which is deleted with this object.
   static Result<Database> in_memory();
 
   Database(Database&&) noexcept;

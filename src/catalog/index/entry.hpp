@@ -21,7 +21,7 @@ inline constexpr std::string_view kForeignMarksDirectory = ".ckpt-marks";
 
 /// Identifies the version that was read: shows whether a directory or file, or its content, was replaced.
 struct Stamp {
-  std::uint64_t inode = 0;  ///< 0: it is not there
+  std::uint64_t inode = 0;  ///< 0: it does not exist
   std::int64_t mtime_ns = 0;
   bool operator==(const Stamp&) const = default;
 };
@@ -88,7 +88,7 @@ bool is_repairable(Io& io, const std::string& path);
 /// Adds marks to an entry that has none yet. A state other than `committed` is unchanged.
 void apply_marks(Entry& entry, std::vector<Mark> marks);
 
-/// The stamp of a path; an empty one if nothing is there.
+/// The stamp of a path; an empty one if it does not exist.
 Result<Stamp> find_stamp(Io& io, const std::string& path);
 /// The same; an empty one also if it cannot be read.
 Stamp stamp_of(Io& io, const std::string& path);

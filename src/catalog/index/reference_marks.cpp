@@ -56,7 +56,7 @@ bool is_local(Io& io, const std::string& directory) {
   return io.lock_scope(directory).reach == LockReach::everyone;
 }
 
-/// Whether what this host sees in a directory is what the host that made the mark would see.
+/// Whether this host sees the same contents in a directory as the host that made the mark.
 bool sees_the_same(Io& io, const std::string& directory, const Owner& owner) {
   if (owner.host.empty()) return !is_local(io, directory);
   return is_local(io, directory) && owner.host == io.host().self().host;

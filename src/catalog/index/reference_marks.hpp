@@ -29,12 +29,12 @@ std::vector<std::string> drop_ownerless(Io& io, const std::string& store, Entry&
 
 /// Removes the mark of the virtual checkpoint at `owner` from a checkpoint that nothing reads, if the virtual one is
 /// gone. A conversion to a virtual checkpoint reads what it marks, so its mark is never removed before it is committed.
-/// False if the mark stays, or is not there.
+/// False if the mark stays, or does not exist.
 /// errors  io
 Result<bool> remove_ownerless(Io& io, const std::string& checkpoint, const std::string& owner);
 
-/// Who refers to the checkpoint at a path, by its readable marks: the path of a virtual checkpoint that may exist, or an
-/// id. "" if there is none.
+/// Who refers to the checkpoint at a path, by its readable marks: the path of a virtual checkpoint that may exist, or
+/// an id. "" if there is none.
 std::string find_referrer(Io& io, const std::string& checkpoint);
 
 }  // namespace ckpt::catalog

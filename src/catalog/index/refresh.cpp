@@ -77,7 +77,7 @@ class Refresh {
         gone_.push_back(run.run);
         continue;
       }
-      const Stamp stamp = found.value_or(Stamp{});  // what cannot be read now is listed
+      const Stamp stamp = found.value_or(Stamp{});  // unreadable directories are listed
       if (run.settled && stamp == run.stamp && trust_ != Trust::nothing) continue;
       to_list_.insert(run.run);
       // A directory that was empty may have become another tool's checkpoint: its parent shows it.
@@ -134,7 +134,7 @@ class Refresh {
     if (names != to_read_.end() && names->second.contains(place.name)) return true;
     // Another tool leaves no notes: its files may change while their directory does not.
     if (place.foreign || place.trackers != known.trackers) return true;
-    // Another one may have come in its place under the same name.
+    // Another one may have replaced it under the same name.
     return stamp_of(io_, join_path(run_path(store_, place.run), place.name)) != known.directory;
   }
 

@@ -25,7 +25,7 @@ enum class Trust : std::uint8_t {
 
 struct Refreshed {
   std::uint64_t read = 0;     ///< checkpoints that were read
-  std::uint64_t removed = 0;  ///< that are gone
+  std::uint64_t removed = 0;  ///< that no longer exist
   std::vector<std::string> warnings{};
   std::vector<FoundLink> links{};  ///< all of the store: directories that hold any are listed each time
 };

@@ -58,7 +58,7 @@ unsigned run_depth(std::string_view run);
 
 struct Scan {
   std::vector<Entry> entries{};         ///< by run, then by name
-  std::vector<std::string> warnings{};  ///< directories that could not be looked into
+  std::vector<std::string> warnings{};  ///< directories that could not be listed
 };
 
 /// Every checkpoint of a store, or of one run and below. Directories that vanish meanwhile are skipped.

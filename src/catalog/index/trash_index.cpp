@@ -86,7 +86,7 @@ class TrashRefresh {
     return list_below(run, folder);
   }
 
-  /// Directories that are new below this one, and those that are gone.
+  /// New directories below this one, and directories that no longer exist.
   Result<> list_below(const std::string& run, const TrashFolder& folder) {
     const std::set<std::string> below(folder.below.begin(), folder.below.end());
     for (auto known = runs_.begin(); known != runs_.end();) {

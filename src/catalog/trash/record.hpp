@@ -15,10 +15,10 @@ namespace ckpt::catalog {
 struct TrashRecord {
   enum class State : std::uint8_t {
     trashed,    ///< in the trash, or about to be renamed there: the location of the checkpoint decides
-    purging,    ///< being removed: it cannot be brought back
-    purged,     ///< gone
-    restored,   ///< brought back
-    restoring,  ///< a dropped optimizer that is being brought back: it is never purged
+    purging,    ///< being removed: it cannot be restored
+    purged,     ///< removed permanently
+    restored,   ///< back in its run
+    restoring,  ///< a dropped optimizer that is being restored: it is never purged
   } state = State::trashed;
   std::string id{};  ///< of the checkpoint; empty if it has none
   std::uint64_t step = 0;

@@ -6,7 +6,7 @@
 /// For trash.cpp: which things in the trash may feed the next save.
 namespace ckpt::catalog {
 
-/// Whether a thing in the trash has data files that the next save of our own could take.
+/// Whether an entry of the trash has data files that the next save could reuse.
 bool can_recycle(const TrashEntry& entry);
 /// Their identity in recycle/.
 RecycledSet set_of(const TrashEntry& entry);

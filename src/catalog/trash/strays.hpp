@@ -8,7 +8,7 @@
 #include "engine/publish/strays.hpp"
 #include "format/result.hpp"
 
-/// Files in a checkpoint's directory that ckpt did not write. They may be wanted: they are never removed unasked, and
+/// Files in a checkpoint's directory that ckpt did not write. A user may need them: they are never removed, and
 /// the checkpoint stays.
 namespace ckpt::catalog {
 

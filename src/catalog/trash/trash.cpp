@@ -297,7 +297,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
     if (gone) {
       CKPT_CHECK(io_.sync_dir(parent_path(join_path(path, marker))));
     } else if (recycled && gone.error().code != Errc::not_found) {
-      return fail(std::move(gone).error());  // no data file leaves a thing that looks like a checkpoint
+      return fail(std::move(gone).error());  // no data file is taken while the rest looks like a checkpoint
     }
     // Most do not exist; other failures to remove show below.
   }

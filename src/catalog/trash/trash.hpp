@@ -81,7 +81,7 @@ struct TrashFolder {
 /// An empty one if there is none.
 /// errors  io
 Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const std::string& run);
-/// With its record, if that is readable. Nothing for a record that is gone.
+/// With its record, if that is readable. Nothing for a record that no longer exists.
 std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
                                            const TrashFolder::Item& item);
 
@@ -156,7 +156,7 @@ class Deleter {
     std::uint64_t recycled_bytes = 0;
     std::uint64_t emptied_bytes = 0;  ///< removed from recycle/
     std::vector<std::string> kept{};  ///< "RUN/NAME: being read": the next purge tries again
-    bool stopped = false;             ///< before all were gone
+    bool stopped = false;             ///< before all were removed
   };
   /// Purges those that `chosen` selects among recorded ones. Continues after one that cannot be removed.
   /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the newest (by the time of their

@@ -73,8 +73,8 @@ class ItemIndex final : public ChunkIndex {
 
   Metadata metadata_;
   std::optional<Codec> codec_;
-  std::vector<StoredType> types_;        // one an entry
-  std::vector<std::uint64_t> max_span_;  // one an entry: most elements from an item's first to its last, row-major
+  std::vector<StoredType> types_;        // one per entry
+  std::vector<std::uint64_t> max_span_;  // one per entry: most elements from an item's first to its last, row-major
   std::vector<std::uint32_t> by_place_;  // items of tensors by file and offset
   mutable Lazy lazy_;
 };

@@ -9,7 +9,7 @@
 namespace ckpt::dcp {
 namespace {
 
-/// The key of the entry that an item belongs to. Some entries may be gone; then that of the one before.
+/// The key of the entry that an item belongs to. If that entry was dropped, the key of the previous one.
 const std::string& key_of(const Metadata& metadata, std::uint64_t item) {
   const auto after = std::upper_bound(metadata.entries.begin(), metadata.entries.end(), item,
                                       [](std::uint64_t i, const Entry& entry) { return i < entry.first_item; });

@@ -82,7 +82,7 @@ Result<> read_objects(const Metadata& metadata, RangeReader& reader, std::option
   std::vector<ValuePtr> values(metadata.entries.size());
   const auto take = [&](std::size_t k, const HeldRanges& held, Extent item, Result<OpenedItem> opened) -> Result<> {
     if (!opened) {
-      // Planners of other projects store bytes of their own: only a zip stream is torch.save's.
+      // Planners of other projects store other bytes: only a zip stream comes from torch.save.
       const Extent first{item.begin, item.begin + std::min<std::uint64_t>(4, item.size())};
       const auto magic = held.held(items[k].file, first);
       if (magic.size() < 4 || std::memcmp(magic.data(), "PK\3\4", 4) != 0) return {};

@@ -91,7 +91,7 @@ class TrainingEntries {
     return map_.nested ? split_at_dots(name) : Path{name};
   }
 
-  /// A tensor of the source, with the element type that the target shall have.
+  /// A tensor of the source, with the element type of the target.
   Result<> add(std::uint32_t index, Dtype dtype, Path path) {
     Tensor tensor = map_.tensors[index];
     if (tensor.dtype != dtype) tensor.true_dtype.clear();

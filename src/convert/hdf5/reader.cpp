@@ -117,7 +117,7 @@ Path path_of(std::string_view path, bool ours) {
   return out;
 }
 
-/// "2,3" of our own attribute.
+/// "2,3", from our attribute.
 std::optional<Shape> shape_of(std::string_view text) {
   Shape out;
   while (!text.empty()) {

@@ -12,7 +12,7 @@ constexpr std::string_view kTemporary = ".orbax-checkpoint-tmp";
 constexpr std::array<std::string_view, 3> kMarks{"_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"};
 constexpr std::array<std::string_view, 1> kOrbaxSteps{"#"};
 constexpr std::array<std::string_view, 4> kOrbaxMarkers{"commit_success.txt", kMarks[0], kMarks[1], kMarks[2]};
-constexpr std::size_t kMaxSteps = 256;  // sub-directories that are looked into
+constexpr std::size_t kMaxSteps = 256;  // sub-directories that are searched
 
 tl::unexpected<Error> uncommitted(const std::string& path) {
   return fail({.code = Errc::uncommitted,

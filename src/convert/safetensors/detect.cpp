@@ -23,7 +23,7 @@ Result<std::optional<Match>> detect_file(const Place& place) {
   if (place.root.ends_with(kSuffix)) return Match{.where = {}, .why = "a file named *.safetensors"};
   CKPT_TRY(const std::string head, place.head("", kLengthBytes + 1));
   if (head.size() <= kLengthBytes || head.back() != '{') return std::nullopt;
-  // Only the length is of interest: the file is not measured here, so any size may be behind it.
+  // Only the length matters: the file size is unknown here, so any length is accepted.
   if (!header_bytes(std::as_bytes(std::span(head)), kLengthBytes + kMaxHeaderBytes)) return std::nullopt;
   return Match{.where = {}, .why = "a header length, then '{'"};
 }
@@ -45,7 +45,7 @@ std::optional<Match> detect_directory(const std::vector<DirEntry>& entries) {
 Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return detect_file(place);
   if (auto match = detect_directory(place.entries)) return match;
-  // Only the slices are there: the consolidation of the save has not run.
+  // Only the slices exist: the consolidation of the save has not run.
   if (!place.has(kSlicesDirectory)) return std::nullopt;
   auto below = place.io.list(join_path(place.root, kSlicesDirectory));
   if (!below) return std::nullopt;

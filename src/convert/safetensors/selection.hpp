@@ -29,7 +29,7 @@ struct Selection {
 /// The file that an index belongs to: "model.safetensors.index.json" -> "model". Empty for other names.
 std::string_view index_stem(std::string_view name);
 
-/// errors   incomplete: a file that the index lists, or a number of a series ("-00002-of-00005"), is not there;
+/// errors   incomplete: a file that the index lists, or a number of a series ("-00002-of-00005"), is missing;
 ///          ambiguous: two indexes place one tensor in different files; corrupt, refused: as hf::parse_index; memory:
 ///          an index that may take more than `limit` bytes of memory
 /// metadata receives the bytes of every index

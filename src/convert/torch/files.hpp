@@ -42,7 +42,7 @@ Result<std::optional<Match>> detect(const Place& place);
 /// trainer's state belong to it (StateFile::key); in path order the first unit keeps its names, and files of later ones
 /// get "FILE/" before theirs.
 ///
-/// errors    incomplete: a file that the index lists is not there; unsupported: nothing here; corrupt, refused: as
+/// errors    incomplete: a file that the index lists is missing; unsupported: nothing here; corrupt, refused: as
 /// hf::parse_index metadata  receives the bytes of the index
 Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limit, Hasher& metadata);
 

@@ -340,7 +340,7 @@ void MapBuilder::name_parameters() {
 }
 
 // Members of a parameter group, by index in the file, become the names of their parameters where those are known. A
-// group's "params" is one object, or one an index.
+// group's "params" is one object, or one object per index.
 void MapBuilder::name_group_members(const Item& item, Value& value) const {
   for (const OptimizerState& optimizer : parts_[item.part].optimizers) {
     const std::size_t depth = optimizer.path.size();

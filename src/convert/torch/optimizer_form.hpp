@@ -26,8 +26,8 @@ struct NamedOptimizer {
 };
 
 /// {"state": {i: {slot: value}}, "param_groups": [{..., "params": [i], "param_names": [name]}]}, as torch.optim's
-/// state_dict: parameters are counted through the groups in order; those that are numbered have no names. Parameters with state and in no group follow in a
-/// group of their own, without hyperparameters; `groupless` is how many there are.
+/// state_dict: parameters are counted through the groups in order; numbered ones have no names. Parameters with state
+/// but without a group follow in a separate group without hyperparameters; `groupless` is their number.
 Dict torch_optimizer(const NamedOptimizer& optimizer, std::size_t& groupless);
 
 }  // namespace ckpt::torch

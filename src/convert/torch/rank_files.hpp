@@ -69,7 +69,7 @@ class RankFilesBuilder {
     Path path{};
     std::string name{};
   };
-  /// A tensor of the map while its pieces come in.
+  /// A tensor of the map while its pieces are collected.
   struct Known {
     Shape shape{};  ///< as torch counts elements
     std::string dtype_name{};

@@ -44,7 +44,7 @@ Result<> with_archive(Io& io, const std::string& path, const pickle::Budget& bud
   return closed;
 }
 
-// One file a rank: the series joined, other torch.save files of the directory left aside.
+// One file per rank: the series is joined, other torch.save files of the directory are skipped.
 Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<RankFile>& files,
                             const pickle::Budget& budget, Hasher& metadata) {
   RankFilesBuilder builder(root);

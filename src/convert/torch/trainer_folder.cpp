@@ -35,7 +35,7 @@ ValuePtr entry_in(const Dict& dict, std::string_view key) {
   return nullptr;
 }
 
-/// The file that a trainer looks into for what goes by this key.
+/// The file in which a trainer expects the state of this key.
 std::optional<std::string> file_of(const std::string& key, const ValuePtr& value, bool is_accelerate) {
   // DeepSpeed keeps a scheduler of torch under this key, and its own, which torch does not load.
   if (key == "lr_scheduler") {
@@ -53,7 +53,7 @@ std::optional<std::string> file_of(const std::string& key, const ValuePtr& value
   return std::nullopt;
 }
 
-/// torch.optim's own form, where the state goes by names.
+/// torch.optim's own form, if the state is keyed by names.
 ValuePtr by_numbers(const ValuePtr& optimizer) {
   const Dict* dict = dict_in(optimizer);
   const ValuePtr held = dict == nullptr ? nullptr : entry_in(*dict, "state");
@@ -75,7 +75,7 @@ ValuePtr by_numbers(const ValuePtr& optimizer) {
 
 namespace {
 
-/// A file of the source as it stands; its storages in pieces of their own, whose checksums are compared.
+/// An unchanged file of the source; its storages are separate pieces, whose checksums are compared.
 Result<TargetFile> copied_file(const Map& map, std::uint32_t index, const std::string& key) {
   std::map<std::uint64_t, Crc> storages;
   for (std::uint32_t t = 0; t < map.tensors.size(); ++t) {

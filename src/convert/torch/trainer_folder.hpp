@@ -7,11 +7,11 @@
 #include "convert/torch/written_state.hpp"
 #include "convert/write_request.hpp"
 
-/// The state of a trainer beside the weights in a folder, as Hugging Face's Trainer and Accelerate look for it.
+/// The state of a trainer next to the weights in a folder, as Hugging Face's Trainer and Accelerate expect it.
 namespace ckpt::torch {
 
-/// The files of the source's trainer that are asked for whole: they are copied as they stand. `keys`: theirs
-/// (trainer_key); what goes by these is written.
+/// The files of the source's trainer that are requested completely: they are copied unchanged. `keys`: theirs
+/// (trainer_key); values with these keys are written.
 Result<std::vector<TargetFile>> copied_trainer_files(const WriteRequest& request, std::set<std::string>& keys);
 
 /// An object and the file that holds it.
@@ -26,7 +26,7 @@ bool is_accelerates(const WriteRequest& request);
 bool is_kept_beside(const std::string& name, const Path& path);
 
 /// Divides state into files: optimizer.pt, scheduler.pt, scaler.pt, rng_state.pth, or those of Accelerate
-/// (optimizer.bin, random_states_0.pkl), and all else in training_state.pt. An optimizer that goes by names is numbered,
+/// (optimizer.bin, random_states_0.pkl), and all else in training_state.pt. An optimizer keyed by names is numbered,
 /// as torch.optim's own state dict is.
 ///
 /// source  transformers trainer.py: OPTIMIZER_NAME, SCHEDULER_NAME; accelerate utils/constants.py

@@ -28,7 +28,7 @@ ValuePtr key_of(const PathPart& part) {
   return boxed({std::get<std::string>(part)});
 }
 
-/// Nested state that is put together from paths.
+/// Nested state, built from paths.
 class Nest {
  public:
   /// False if a value is in the way, or at the end.
@@ -269,7 +269,7 @@ class StateBuilder {
     }
   }
 
-  /// The parameter and the slot of optimizer state that goes by "optimizer.state.PARAMETER.SLOT".
+  /// The parameter and the slot of optimizer state named "optimizer.state.PARAMETER.SLOT".
   static std::optional<std::pair<std::string, std::string>> state_key(const Path& path) {
     if (path.size() < 4 || path[0] != PathPart("optimizer") || path[1] != PathPart("state")) return std::nullopt;
     return std::pair(dotted(Path(path.begin() + 2, path.end() - 1)), part_text(path.back()));

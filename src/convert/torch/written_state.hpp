@@ -33,7 +33,7 @@ struct WrittenState {
 /// object becomes the dict of its attributes, or is left out and listed.
 /// errors  refused: as WholeObject
 ///
-/// random_states  `apart`: they get files of their own, which trainers load as they are
+/// random_states  `apart`: they get separate files, which trainers load directly
 enum class RandomStates : std::uint8_t { within, apart };
 Result<WrittenState> state_of(const WriteRequest& request, RandomStates random_states = RandomStates::within);
 

@@ -27,10 +27,10 @@ struct Checkpoint {
   std::vector<TensorPlace> places{};     ///< of Manifest::tensors, if all are in layout whole or virtual; else empty
   std::optional<WriterFiles> writers{};  ///< where some are not
   std::vector<MapFile> files{};          ///< of Sums::files in order, then manifest.json and sums.bin
-  std::vector<std::string> missing{};    ///< paths of records whose file is not there
+  std::vector<std::string> missing{};    ///< paths of records whose file is missing
   std::vector<std::size_t> missing_records{};  ///< their numbers, ascending
 
-  /// A file that is there, and of no use.
+  /// A file that exists but is not used.
   void count_as_missing(std::size_t record);
   bool is_missing(std::size_t record) const {
     return std::binary_search(missing_records.begin(), missing_records.end(), record);

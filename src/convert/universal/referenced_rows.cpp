@@ -30,7 +30,7 @@ Result<> take_chunks(const Map& source, std::uint32_t tensor, TensorRow& row) {
     const MapFile& file = source.files[placed.where.file];
     if (is_temporary(file)) return cannot(name, "its bytes have to be decoded");
     PlacedChunk& taken = row.chunks.emplace_back(placed);
-    // A whole box needs no range of it, with which strides would not go.
+    // A whole box needs no flat range, which cannot have strides.
     if (taken.chunk.flat && taken.chunk.flat->size() == volume(taken.chunk.box.size)) taken.chunk.flat.reset();
     if (taken.chunk.flat && !taken.where.strides.empty()) return cannot(name, "it is a part of a tensor with strides");
     if (auto fits = check_chunk(taken, row.tensor, file.bytes); !fits) return cannot(name, fits.error().message);

@@ -29,7 +29,7 @@ Result<> agree_after(Comm& comm, std::chrono::milliseconds patience, const std::
   try {
     if (work) worker.emplace(carry_out);
   } catch (const std::system_error&) {
-    carry_out();  // no more threads here
+    carry_out();  // no more threads can be started
   }
   Heartbeat heartbeat(comm, patience);
   Result<bool> over = false;

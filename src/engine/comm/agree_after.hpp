@@ -10,7 +10,7 @@ namespace ckpt {
 
 /// Collective: runs `work`, which may take as long as the disk needs, and ends with one verdict, as `agree` does. The
 /// work runs in a separate thread while this one keeps up the heartbeat, so that a rank with a stalled disk is not
-/// taken for lost. `work` must not use Comm; exceptions that it throws become failures. An
+/// considered lost. `work` must not use Comm; exceptions that it throws become failures. An
 /// empty `work` needs no thread: this rank has nothing to do and waits for the others.
 ///
 /// patience  a rank that takes longer to join a beat is lost

@@ -23,7 +23,7 @@ class Heartbeat {
   Result<bool> beat(int code, bool done, std::chrono::milliseconds idle = std::chrono::milliseconds(0));
   bool peer_failed() const { return worst_ != 0; }
   Errc verdict() const { return static_cast<Errc>(worst_); }  ///< the worst code that any rank failed with
-  /// Of the ranks that were not done at the last beat, the least.
+  /// The minimum over the ranks that were not done at the last beat.
   std::chrono::milliseconds least_idle() const { return std::chrono::milliseconds(least_idle_); }
 
  private:

@@ -31,7 +31,7 @@ UniqueFd open_part(int directory, const std::string& part, int flags, mode_t mod
   return fd;
 }
 
-/// Calls `each(directory, part, is_last)` for each part of a path while it returns a descriptor to go on from.
+/// Calls `each(directory, part, is_last)` for each part of a path while it returns a descriptor to continue from.
 template <class Each>
 UniqueFd walk(int directory, std::string_view relative, Each each) {
   UniqueFd at;

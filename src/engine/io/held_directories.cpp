@@ -24,7 +24,7 @@ namespace {
 constexpr mode_t kDirectoryMode = 0777;
 constexpr mode_t kOwnerBits = 0700;
 constexpr mode_t kGroupBits = 0070;
-constexpr mode_t kNotForAll = 0775;  // nothing becomes writable by everybody
+constexpr mode_t kNotForAll = 0775;  // nothing becomes world-writable
 
 /// Without empty and "." parts: "" is the current directory.
 std::string plain_path(std::string_view path) {

@@ -82,7 +82,7 @@ std::optional<bool> ThisHost::is_running(const ProcessId& process) const {
   const auto stat = read_stat(process.pid);
   if (!stat || process.started == 0) return std::nullopt;
   if (stat->started != process.started) return false;
-  if (stat->state == 'Z' || stat->state == 'X') return std::nullopt;  // its first thread ended; others may go on
+  if (stat->state == 'Z' || stat->state == 'X') return std::nullopt;  // its first thread ended; others may still run
   return true;
 }
 

@@ -13,7 +13,7 @@ std::string host_name();
 /// Bytes of the file system of a path; 0 if unknown.
 std::uint64_t volume_bytes(const std::string& path);
 
-/// A process, told apart from every other one on any host.
+/// The identity of a process, unique over all hosts.
 struct ProcessId {
   std::string host{};               ///< its name, to be shown
   std::string boot{};               ///< boot id: 32 hexadecimal digits; empty if unknown
@@ -30,7 +30,7 @@ class Host {
   virtual ProcessId self() const = 0;
   /// Whether a process runs; nothing if unknown, because it belongs to another host, boot or namespace.
   virtual std::optional<bool> is_running(const ProcessId& process) const = 0;
-  /// Of this boot, stops while the machine sleeps; never set by anybody.
+  /// Of this boot, stops while the machine sleeps; cannot be set.
   virtual std::chrono::nanoseconds monotonic() const = 0;
   /// Processes with the same one have the same `monotonic`; empty: no other process has.
   virtual std::string clock_id() const = 0;

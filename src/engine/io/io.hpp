@@ -120,7 +120,7 @@ class Io {
   virtual LockScope lock_scope(const std::string& path) = 0;
   /// Bytes that an unprivileged writer can still use on the file system of `path`.
   virtual Result<std::uint64_t> free_bytes(const std::string& path) = 0;
-  /// Whether files in a directory gain by being overwritten, and may be opened as write_recycled.
+  /// Whether overwriting files in a directory is faster, and they may be opened as write_recycled.
   virtual bool recycles(const std::string& directory) = 0;
 
   // --- files -------------------------------------------------------------------------------------------------
@@ -147,7 +147,7 @@ class Io {
 
   // --- attendance ----------------------------------------------------------------------------------------------
   virtual const Host& host() const = 0;
-  /// Called by long work on the thread of this Io, as often as it likes: all that attend hear of it.
+  /// Called by long work on the thread of this Io, at any frequency: all attendants are called.
   virtual void beat();
   void attend(Attended& one);
   void leave(Attended& one);

@@ -22,7 +22,7 @@ struct Mount {
   std::string value_of(std::string_view option) const;
 };
 
-/// Lines that are none are passed over.
+/// Malformed lines are skipped.
 std::vector<Mount> parse_mounts(std::string_view mountinfo);
 
 /// The mount of an absolute path without links: the longest mount point above it, of equal ones the last.

@@ -136,7 +136,7 @@ Result<FileInfo> PosixIo::stat(const std::string& path) {
     mounted = S_ISDIR(status.st_mode) && is_mount_point(AT_FDCWD, path.c_str());
   }
   if (reason != 0) {
-    // Below a file there is nothing: the same error for callers that look for a name.
+    // Nothing exists below a file: the same error for callers that look up a name.
     Error error = system_error(reason, path, "stat");
     if (reason == ENOTDIR) error.code = Errc::not_found;
     return fail(std::move(error));

@@ -18,7 +18,7 @@ Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 /// Suffix of temporary names; readers of a directory skip them.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
-/// A rename of which the answer may be lost after the deed (a network's: asked again, it finds nothing to rename, or
+/// A rename whose reply may be lost after it was done (over a network: the repeated request finds nothing to rename, or
 /// its own work in the way): which of the names leads to the file now decides. Not for an exchange.
 Result<> rename_and_look(Io& io, const std::string& from, const std::string& to, RenameMode mode);
 

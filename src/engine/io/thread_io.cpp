@@ -103,7 +103,7 @@ class ThreadIo final : public PosixIo {
   std::condition_variable_any done_;
   std::deque<Transfer> waiting_;       // guarded by mutex_; both together hold at most queue_depth()
   std::deque<Transfer> finished_;      // guarded by mutex_
-  std::vector<std::jthread> workers_;  // last member: joined before what they use is gone
+  std::vector<std::jthread> workers_;  // last member: joined before the members they use are destroyed
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ bool Transfer::advance(std::int64_t returned) {
     result_ = reached;
     return true;
   }
-  // A direct transfer must go on from an aligned place, so the last partial block is moved again.
+  // A direct transfer must continue at an aligned offset, so the last partial block is moved again.
   if (direct_) reached = static_cast<std::size_t>(round_down(reached, kAlignment));
   stalls_ = reached == done_ ? stalls_ + 1 : 0;
   done_ = reached;

@@ -9,7 +9,8 @@
 
 namespace ckpt {
 
-/// One Request on its way: it may take several system calls, because a call may move less than requested (a signal, the
+/// One Request in progress: it may take several system calls, because a call may move less than requested (a signal,
+/// the
 /// 2 GiB limit of read and write, the end of the file). The caller (ring or thread) asks `next` what to do and passes
 /// the result to `advance`. Makes no system call itself.
 class Transfer {

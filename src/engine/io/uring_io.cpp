@@ -77,7 +77,7 @@ class UringIo final : public PosixIo {
     for (std::size_t i = queue_depth; i > 0; --i) free_slots_.push_back(i - 1);
   }
   ~UringIo() override {
-    // Buffers may be freed as soon as this returns: wait until the kernel has let go of all of them.
+    // Buffers may be freed as soon as this returns: wait until the kernel no longer uses any of them.
     std::array<Completion, 16> dropped;
     while (in_flight() > 0) {
       if (!reap(dropped, true)) break;
@@ -155,7 +155,7 @@ class UringIo final : public PosixIo {
   template <class Call>
   Result<> enter(Call call) {
     int returned = call();
-    // EAGAIN is a kernel short of memory: it gets some seconds, not for ever.
+    // EAGAIN: the kernel is short of memory; retry for some seconds.
     for (unsigned tries = 0; returned < 0 && tries < kMaxTries; returned = call()) {
       if (returned == -EAGAIN) {
         ++tries;
@@ -172,7 +172,7 @@ class UringIo final : public PosixIo {
     return fail(Errc::io, "io_uring: enter: " + system_reason(-returned));
   }
 
-  /// Moves finished transfers to `out` and sends unfinished ones on their way again.
+  /// Moves finished transfers to `out` and submits unfinished ones again.
   Result<std::size_t> take_finished(std::span<Completion> out) {
     std::size_t count = 0;
     io_uring_cqe* entry = nullptr;

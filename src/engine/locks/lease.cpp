@@ -14,7 +14,7 @@
 namespace ckpt {
 namespace {
 
-/// A name that is gone may come back: the process that moved it checks the claims and sees this one.
+/// A name that no longer exists may come back: the process that moved it checks the claims and sees this one.
 constexpr auto kReturnPatience = std::chrono::seconds(2);
 constexpr auto kReturnPoll = std::chrono::milliseconds(20);
 constexpr unsigned kDeepestPart = 4;  // depth of a part below its checkpoint, in directories
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint
 }
 
 Lease::~Lease() {
-  // One that is a lock alone never asked its Io for anything, which may be gone.
+  // A lease that is only a lock never used its Io, which may no longer exist.
   if (last_ != std::chrono::nanoseconds::zero()) io_.leave(*this);
 }
 

@@ -44,12 +44,12 @@ class Lease final : public Attended {
   std::vector<std::unique_ptr<ClaimFile>> claims_;
   std::string not_held_;  // why one of them has no lock
   std::string unheard_;   // why there is no claim
-  bool seeking_ = false;  // a store that is not there yet may come to be
+  bool seeking_ = false;  // a store that does not exist yet may be created
   std::chrono::nanoseconds last_{};
 };
 
-/// Directories above a path whose names are those of checkpoints, ours or another tool's, innermost first: what is at the
-/// path is deleted with them. Runs with such names are not included.
+/// Directories above a path whose names are those of checkpoints, ours or another tool's, innermost first: what is at
+/// the path is deleted with them. Runs with such names are not included.
 std::vector<std::string> checkpoints_around(Io& io, const std::string& path, const ForeignNames& names);
 
 /// The keys under which readers claim the checkpoint at `path`.

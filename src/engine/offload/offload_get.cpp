@@ -1,4 +1,4 @@
-// How tensors come out of the store.
+// Reading tensors from the store.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -60,7 +60,7 @@ struct OffloadStore::Impl {
   std::uint64_t next_serial = 0;
   Statistics counts{};  // of the caller's thread: hits and misses
   std::string io_name{};
-  std::jthread thread;  // last member: joined before what it uses is gone
+  std::jthread thread;  // last member: joined before the members it uses are destroyed
 };
 
 }  // namespace ckpt

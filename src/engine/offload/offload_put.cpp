@@ -1,4 +1,4 @@
-// How tensors come into the store.
+// Writing tensors to the store.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> b
   offload::Tensor* old = impl_->find(name);
   const bool fits = impl_->parts_of(bytes.size()) <= impl_->shared.memory.limit();
   auto done = fits ? impl_->put_whole(old, name, bytes, lock) : impl_->put_through(old, name, bytes, lock);
-  if (!done) impl_->shared.untold.reset();  // told now
+  if (!done) impl_->shared.untold.reset();  // reported now
   return done;
 }
 

@@ -41,7 +41,7 @@ class OffloadStore {
   struct Statistics {
     std::uint64_t hits = 0;            ///< gets that found all in memory, read ahead included
     std::uint64_t misses = 0;          ///< gets that had to read
-    std::uint64_t hit_bytes = 0;       ///< by gets: parts in memory or on their way there
+    std::uint64_t hit_bytes = 0;       ///< by gets: parts in memory or being read
     std::uint64_t miss_bytes = 0;      ///< by gets: parts that had to be read
     std::uint64_t read_bytes = 0;      ///< from disk, with the padding of last blocks
     std::uint64_t written_bytes = 0;   ///< to disk, with padding

@@ -41,14 +41,14 @@ struct Shared {
     Tensor* tensor = nullptr;
     std::size_t next = 0;  ///< the first part not checked yet
   };
-  std::deque<Wanted> wanted;                     ///< prefetches that have not got all of their buffers
-  std::vector<std::unique_ptr<Tensor>> removed;  ///< whose files go; nothing of them is under way
+  std::deque<Wanted> wanted;                     ///< prefetches that lack some of their buffers
+  std::vector<std::unique_ptr<Tensor>> removed;  ///< whose files are to be removed; no transfer of theirs is in flight
   std::vector<std::unique_ptr<Tensor>> rest;     ///< with `stopping`: all others, whose files go last
-  std::size_t pending = 0;                       ///< tasks queued or under way
+  std::size_t pending = 0;                       ///< tasks queued or in progress
   bool demand = false;                           ///< the caller waits for a buffer: prefetches take none
   bool stopping = false;
   std::optional<Error> broken;  ///< the store's thread has ended with this
-  std::optional<Error> untold;  ///< the first failure since the last one told
+  std::optional<Error> untold;  ///< the first failure since the last reported one
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
   std::uint64_t write_failures = 0;
@@ -74,7 +74,7 @@ class Worker {
   /// Carries out tasks until `stopping`, then removes the files of all tensors. An error: the Io is of no more use; it
   /// must be destroyed before `abandon` is called, because requests may still be in flight.
   Result<> run();
-  /// Ends every task that is queued or under way as failed with `error`, and all calls from now on.
+  /// Ends every task that is queued or in progress as failed with `error`, and all calls from now on.
   void abandon(const Error& error);
 
  private:

@@ -72,7 +72,7 @@ bool has_room(const FileInfo& info, const TargetFile& file) {
          (info.bytes == file.bytes || info.bytes == round_up(file.bytes, kAlignment));
 }
 
-/// Whether someone may read it who may not read the new target.
+/// Whether it is readable by users who may not read the new target.
 bool is_more_readable(const FileInfo& info, std::uint32_t readers) {
   return (info.permissions & ~readers) != 0;
 }

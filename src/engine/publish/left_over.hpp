@@ -30,7 +30,7 @@ struct LeftOver {
   std::unique_ptr<HeldLock> lock{};
   FileInfo identity{};
   std::set<std::string> folders{};     ///< below it, relative
-  std::vector<bool> kept{};            ///< by file: it is there, with its space, or cut to its size
+  std::vector<bool> kept{};            ///< by file: it exists, with its space, or cut to its size
   std::vector<RecordedLeaf> leaves{};  ///< by leaf, of kept files only; not yet checked
 };
 

@@ -10,7 +10,7 @@
 
 namespace ckpt {
 
-/// Why a checkpoint may not be touched now.
+/// Why a checkpoint cannot be changed now.
 enum class Claim : std::uint8_t {
   free,      ///< ours, while the lock is held
   read,      ///< a process loads, converts, verifies or writes it

@@ -220,7 +220,7 @@ Result<> Publication::Impl::check_target() {
   CKPT_TRY(const auto existing, look(io_, options_.target));
   if (!existing) return {};
   if (!options_.overwrite) return fail(exists_error(options_.target));
-  // Checked now so that nothing is written in vain; locked only when it is replaced, so that readers need not wait.
+  // Checked early, before anything is written; locked only when it is replaced, so that readers need not wait.
   CKPT_TRY(const auto free_to_replace, lock_replaceable(io_, options_));
   return {};
 }

@@ -8,10 +8,10 @@
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
-/// Files in a ckpt directory that ckpt did not write. They may be wanted, so they are never removed unasked.
+/// Files in a ckpt directory that ckpt did not write. A user may need them, so they are never removed automatically.
 namespace ckpt {
 
-/// Whether ckpt makes something of this path below the directory; of a folder with a slash at its end.
+/// Whether ckpt itself writes something at this path below the directory; of a folder with a slash at its end.
 using OwnName = std::function<bool(std::string_view path)>;
 
 /// The files in `directory` that are not its own, by name relative to it; folders end in a slash. Temporary files

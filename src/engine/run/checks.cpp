@@ -59,7 +59,7 @@ std::vector<Touched> touched_entries(const Fetch& fetch, std::span<const Segment
 constexpr std::uint64_t kCheckBlock = 1024;  // elements
 using CheckBlock = std::array<std::byte, kCheckBlock * 8>;
 
-/// Elements of `unit` bytes at steps of `stride`, side by side.
+/// Copies elements of `unit` bytes at steps of `stride` to adjacent places.
 void gather(const std::byte* from, std::uint64_t stride, std::uint64_t unit, std::uint64_t count, CheckBlock& into) {
   if (stride == unit) {
     std::memcpy(into.data(), from, count * unit);

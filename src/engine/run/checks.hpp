@@ -13,7 +13,7 @@
 
 namespace ckpt {
 
-/// Something that a run found to be wrong with the bytes of its source, and can go on after.
+/// A defect that a run found in the bytes of its source, and that does not stop it.
 struct Discrepancy {
   enum class Kind : std::uint8_t {
     checksum,  ///< an entry's stored and computed CRC-32 differ

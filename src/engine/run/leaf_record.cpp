@@ -117,7 +117,7 @@ Result<> LeafRecorder::flush() {
   if (file_.value < 0) {
     auto opened = io_.open(path_, {.mode = OpenOptions::Mode::write_existing});
     if (!opened && opened.error().code == Errc::not_found) {
-      path_.clear();  // it was removed: the target is made even so; only a later run would have used the record
+      path_.clear();  // it was removed: the target is still made; only a later run would have used the record
       waiting_.clear();
       return {};
     }

@@ -45,11 +45,11 @@ struct RecordKey {
 
 /// Bytes of a record.
 std::uint64_t record_bytes(std::uint64_t leaves);
-/// Makes a record in which no leaf is finished, with its space. One that is there is replaced.
+/// Makes a record in which no leaf is finished, with its space. An existing record is replaced.
 Result<> make_record(Io& io, const std::string& path, const RecordKey& key);
 /// Its slots, by leaf; empty if there is no record of this key.
 Result<std::vector<RecordedLeaf>> read_record(Io& io, const std::string& path, const RecordKey& key);
-/// A record that is not there is removed, too.
+/// Removes a record, which need not exist.
 Result<> remove_record(Io& io, const std::string& path);
 
 /// A worker's hand on the record: slots are written one `every` at most, those of neighbours together, as ranks on

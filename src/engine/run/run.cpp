@@ -31,7 +31,7 @@ constexpr std::size_t kFilesPerWorker = 3;
 constexpr std::size_t kSpareFiles = 8;
 constexpr auto kPulse = std::chrono::milliseconds(20);
 constexpr auto kLastPulse = std::chrono::milliseconds(1);  // when only the others' answers are missing
-// Ranks that hear nothing of each other for this long give up.
+// Ranks that get no message from each other for this long give up.
 constexpr std::chrono::milliseconds kPeerPatience = std::chrono::seconds(30);
 
 /// The state that workers and the coordinating thread share.
@@ -135,7 +135,7 @@ Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateLedger& 
 }  // namespace
 
 std::uint64_t copies_bytes(const Plan& plan, unsigned workers) {
-  constexpr std::uint64_t kGrouping = 2;  // a leaf's copies are there twice while they are grouped
+  constexpr std::uint64_t kGrouping = 2;  // a leaf's copies exist twice while they are grouped
   constexpr std::uint64_t kHeldBytes = sizeof(Fetch::Use) + 2 * sizeof(Copy::Dim);
   const Plan::Totals& totals = plan.totals();
   const std::uint64_t held = std::min(totals.placements, kCopiesPerWorker + kGrouping * totals.most_placements);
@@ -232,7 +232,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
       try {
         threads.emplace_back([&] { work(run_shared, shared, io); });
       } catch (const std::system_error& error) {
-        // Those that there are do everything.
+        // The started ones do everything.
         const std::lock_guard lock(shared.mutex);
         shared.running -= workers - i;
         if (i == 0) shared.failure = refused_by_system(error);

@@ -89,7 +89,8 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
 /// A worker begins no further leaf while it holds this many copies.
 constexpr std::size_t kCopiesPerWorker = 8192;
 
-/// Memory that a run with this many workers takes for copies besides its pool, in bytes: for leaves of many tiny tensors.
+/// Memory that a run with this many workers takes for copies besides its pool, in bytes: for leaves of many tiny
+/// tensors.
 std::uint64_t copies_bytes(const Plan& plan, unsigned workers);
 
 /// The smallest pool that can run a plan with this many workers, in bytes.

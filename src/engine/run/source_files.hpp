@@ -39,7 +39,7 @@ class SourceFiles {
   /// Who may read all of them, and all files of their map (readers_of): a result is no more readable than that. Only
   /// the owner, if a file of the map was never seen.
   std::uint32_t readers(const Map& map, const std::string& root) const;
-  /// Looks at all of them again, by their names.
+  /// Checks all of them again, by their names.
   /// errors  changed: one is another, or gone
   Result<> look_again(Io& io) const;
 

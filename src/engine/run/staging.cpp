@@ -24,7 +24,7 @@ Hash128 copy_and_hash(const std::byte* from, std::byte* to, std::size_t bytes) {
   return hasher.digest();
 }
 
-/// Fetches a dense run of a source without an array, then hands it to the copy as if it had stood there.
+/// Fetches a dense run of a source without an array, then passes it to the copy as if it were an array.
 Result<> fill_copy(const Copy& copy, const MemorySource& source, std::byte* leaf, CastCounts& counts) {
   const std::uint64_t span = source_span(copy);
   if (is_plain_run(copy)) return source.fill(leaf + copy.target_offset, copy.source_offset, span);
@@ -63,7 +63,7 @@ Result<> Staging::fill(unsigned threads, bool hash) {
     try {
       for (unsigned i = 0; i < others; ++i) helpers.emplace_back(fill_own);
     } catch (const std::system_error&) {
-      // No more threads here: those that there are fill everything.
+      // No more threads can be started: the existing ones fill everything.
     }
     fill_own();
   }

@@ -29,7 +29,7 @@ struct MemorySource {
   std::function<Result<>(std::byte* out, std::uint64_t offset, std::uint64_t size)> fill{};
 };
 
-/// Leaves on their way from memory to a run: the owner of the memory fills them, workers hash and write them. Both
+/// Leaves that pass from memory to a run: the owner of the memory fills them, workers hash and write them. Both
 /// sides work at once; the pool bounds the leaves in between. The plan and the pool outlive it, and `sources` are its
 /// source map's files, in order.
 class Staging {

@@ -34,7 +34,7 @@ struct RunShared {
   std::function<Result<>(const Discrepancy&)> found{};  ///< empty: the first finding ends the run
   std::size_t buffers_per_worker = 2;
   OpenFileBudget& open_files;  ///< in addition to the one file that each worker may always have open
-  /// Serialises Plan::leaf; leaves go by their position in the plan's order.
+  /// Serialises Plan::leaf; leaves are numbered by their position in the plan's order.
   std::function<Result<LeafJob>(std::uint64_t position)> make_job;
   std::function<Extent()> next_positions;  ///< a few that follow each other; empty: nothing is left
   /// A leaf's bytes are complete and hashed. Its failure ends the run.

@@ -8,11 +8,11 @@
 /// Names of unfinished targets.
 namespace ckpt {
 
-/// Stands in the name of every partial and its record.
+/// Part of the name of every partial and its record.
 constexpr std::string_view kPartialMark = ".partial-";
 constexpr std::size_t kPartialIdDigits = 32;
 
-/// The path of the partial of a publication: for ranks that were not told of it but know its target and id.
+/// The path of the partial of a publication: for ranks that did not create it but know its target and id.
 std::string partial_path(std::string_view target, std::string_view id);
 
 /// The parts of a partial's name. Nothing for any other form: such a name is not ours, and is never

@@ -16,13 +16,13 @@ Error wrong(std::string_view key, std::string_view reason) {
   return {.code = Errc::usage, .message = fmt::format("configuration: {}: {}", key, reason)};
 }
 
-/// The members of one object, taken one by one; the others are noted.
+/// The members of one object, taken one by one; the others are reported.
 class Section {
  public:
   Section(const json::Value* value, std::string name, std::vector<std::string>& notes)
       : object_(value == nullptr ? nullptr : value->object()), name_(std::move(name)), notes_(notes) {}
 
-  /// The object is there, or absent or null; anything else is wrong.
+  /// The member is an object, or absent or null; anything else is an error.
   static Result<const json::Value*> find(const json::Value* parent, std::string_view key, std::string_view name) {
     const json::Value* value = parent == nullptr ? nullptr : parent->find(key);
     if (value == nullptr || std::holds_alternative<std::nullptr_t>(value->v)) return nullptr;

@@ -46,7 +46,7 @@ Result<> check_runs(const Tensor& tensor, std::vector<Extent> runs, std::uint64_
   return {};
 }
 
-/// The dimension along which the fewest boxes are side by side: that of the most different offsets.
+/// The dimension along which the fewest boxes overlap: the one with the most different offsets.
 std::size_t sweep_dimension(const std::vector<Box>& regions, std::size_t rank) {
   std::size_t best = 0;
   std::size_t most = 0;

@@ -39,7 +39,7 @@ struct FlatGroup {
 
   /// What rank `part` holds of [0, element_count).
   Extent owned(std::uint64_t part) const;
-  /// Elements of padding at the end of this part: several trailing parts may be padding wholly or in part.
+  /// Elements of padding at the end of this part: several trailing parts may be padding, completely or in part.
   std::uint64_t padding(std::uint64_t part) const { return part_elements - owned(part).size(); }
   /// The part that holds element `at` < element_count.
   std::uint64_t part_of(std::uint64_t at) const { return at / part_elements; }

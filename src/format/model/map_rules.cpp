@@ -21,7 +21,7 @@ std::size_t stars_of(std::string_view pattern) {
   return static_cast<std::size_t>(std::count(pattern.begin(), pattern.end(), '*'));
 }
 
-/// Only these members, each at most once (the parser sees to that).
+/// Only these members, each at most once (the parser ensures that).
 Result<> check_members(const json::Object& object, std::initializer_list<std::string_view> known) {
   for (const auto& [key, value] : object) {
     if (std::find(known.begin(), known.end(), key) == known.end()) return fail(Errc::usage, "unknown member " + key);

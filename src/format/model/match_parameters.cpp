@@ -124,7 +124,7 @@ Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& can
                                                    const std::vector<UnnamedGroup>& groups, const Agrees& agrees) {
   const bool complete = all_are_members(candidates, groups);
   if (complete) {
-    // Nothing is left over: if each step has one choice, so has the whole.
+    // Nothing is left over: if each step has one choice, the assignment is unique.
     CKPT_TRY(auto forced, Walk(candidates, groups, nullptr, Direction::forward, false).run());
     if (forced) return forced;
   }

@@ -13,9 +13,10 @@
 
 namespace ckpt {
 
-/// The shape of a parameter by the names and shapes of its optimizer state: what these broadcast to, as NumPy does it (an
-/// Adafactor keeps rows (n, 1) and columns (1, m)). Adafactors that keep `..._row` (n) and `..._col` (m) have no other
-/// state of two dimensions. State without dimensions says nothing. Nothing where the shapes contradict each other.
+/// The shape of a parameter by the names and shapes of its optimizer state: what these broadcast to, as NumPy does it
+/// (an Adafactor keeps rows (n, 1) and columns (1, m)). Adafactors that keep `..._row` (n) and `..._col` (m) have no
+/// other state of two dimensions. State without dimensions says nothing. Nothing where the shapes contradict each
+/// other.
 std::optional<Shape> shape_of_state(const std::vector<std::pair<std::string_view, Shape>>& state);
 
 /// One parameter group of an optimizer that does not store names.

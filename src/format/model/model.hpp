@@ -222,7 +222,7 @@ struct Map {
   std::vector<Tensor> tensors{};  ///< in the source's order; blobs too
   std::vector<MapFile> files{};
   std::vector<Alias> aliases{};
-  std::vector<Derived> derived{};  ///< so that a plan which wants both reads once
+  std::vector<Derived> derived{};  ///< so that a plan that needs both reads once
   std::vector<NamedObject> objects{};
   std::vector<Extra> extras{};
   /// Files that the conversion wrote in addition to `files`, with hash128(their bytes).words()[0].

@@ -127,7 +127,7 @@ struct TrainingState {
 /// Pure; reads nothing. Never fails on content: state that is not understood is in `rest`, `loose` or `unplaced`.
 TrainingState training_state(const TrainingSource& source);
 
-/// All tensors and objects of a map under their own names, as training_state wants them.
+/// All tensors and objects of a map under their own names: the input of training_state.
 std::vector<StateItem> all_items(const Map& map);
 
 }  // namespace ckpt

@@ -6,7 +6,7 @@
 
 namespace ckpt {
 
-/// Puts what an error is about before its message, on its way up: "OBJECT: reason".
+/// Prefixes an error that is passed up with its object: "OBJECT: reason".
 inline Error with_context(Error error, std::string_view object) {
   error.message.insert(0, ": ").insert(0, object);
   return error;

@@ -21,7 +21,7 @@ class NameList {
     if (named_++ > 0) text_ += ", ";
     text_ += name;
   }
-  /// Others, whose names are not at hand.
+  /// Further names that are not available.
   void add_unnamed(std::uint64_t count) { count_ += count; }
 
   std::uint64_t count() const { return count_; }

@@ -44,7 +44,7 @@ class MetadataMerge {
 
   Metadata out_;  // entries, files, dtypes; its columns are filled by finish
   std::vector<std::string> parts_;
-  std::vector<std::uint32_t> first_part_;  // one an entry
+  std::vector<std::uint32_t> first_part_;  // one per entry
   std::vector<Row> rows_;
   std::vector<std::uint32_t> narrow_;
   std::vector<std::uint64_t> wide_;

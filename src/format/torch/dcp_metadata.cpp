@@ -509,9 +509,9 @@ class Parser {
   } known_;
   const Graph& graph_;
   std::uint64_t pickle_bytes_;
-  Shape offset_;  // of the record at work
+  Shape offset_;  // of the current record
   Metadata out_;
-  std::vector<PendingChunks> pending_;  // one an entry
+  std::vector<PendingChunks> pending_;  // one per entry
   std::vector<Record> records_;
   std::vector<bool> bytes_seen_;
   std::uint64_t bounds_seen_ = 0;

@@ -30,7 +30,7 @@ struct DistributedView {
   std::vector<std::vector<std::size_t>> order;  ///< one per tensor dimension: the mesh dimensions that cut it, in order
 };
 
-/// Reads the DTensors of one rank's pickle. Meshes are shared between tensors, and looked into once.
+/// Reads the DTensors of one rank's pickle. Meshes are shared between tensors, and parsed once.
 class DistributedReader {
  public:
   /// graph  outlives the reader
@@ -63,7 +63,7 @@ struct LocalPiece {
 };
 /// The part on the rank, by its placements: one piece, unless a strided shard has no counterpart.
 /// errors  corrupt: the local shape is a different one; refused: more than 65,536 pieces; unsupported: a partial
-///         placement, whose values still have to be summed
+///         placement, whose values must still be summed
 /// source  torch/distributed/tensor/_utils.py _compute_local_shape_and_global_offset; cut::chunk
 Result<std::vector<LocalPiece>> local_pieces(const DistributedView& view);
 

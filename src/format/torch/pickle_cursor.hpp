@@ -21,7 +21,7 @@ class Cursor {
   std::size_t left() const { return data_.size() - position_; }
   std::size_t position() const { return position_; }
   std::uint64_t opcode_at() const { return opcode_at_; }
-  /// Data past the end was requested: it may be there with more input.
+  /// Data past the end was requested: more input may contain it.
   bool ran_out() const { return ran_out_; }
 
   tl::unexpected<Error> failed(Errc code, std::string_view why) const {

@@ -97,7 +97,7 @@ struct Manifest {
   bool is_dropped(FileClass file_class) const;
 };
 
-/// Checks that a row's layout is there and fits its tensor.
+/// Checks that a row's layout exists and fits its tensor.
 /// errors  corrupt, with the tensor
 Result<> check_row_layout(const TensorRow& row, std::span<const LayoutFit> layouts);
 /// The part of Manifest::layouts that it needs, which must outlive it.

@@ -88,7 +88,8 @@ Steps steps_of(const Chunk& chunk, Dtype dtype) {
   return out;
 }
 
-/// The position of [needed.begin, needed.end) of the tensor in the concatenation of `ranges`: empty if it is not there.
+/// The position of [needed.begin, needed.end) of the tensor in the concatenation of `ranges`: empty if it is not part
+/// of it.
 Extent local_of(const std::vector<Extent>& ranges, Extent needed) {
   Extent local{0, 0};
   std::uint64_t base = 0;

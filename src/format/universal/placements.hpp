@@ -12,7 +12,7 @@
 /// steps combine in the order in which the trainer takes them: replicated(mesh), then pipeline stage, then tensor
 /// parallel, then data parallel. Axes that no step names replicate. Axes are indices into the mesh.
 ///
-/// All fail with `usage`: an axis that is not there or is taken already, sizes that the trainer's own rule would
+/// All fail with `usage`: an axis that does not exist or is already used, sizes that the trainer's own rule would
 /// refuse.
 namespace ckpt::universal::placement {
 

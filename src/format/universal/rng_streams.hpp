@@ -55,8 +55,8 @@ struct Source {
 };
 
 /// The seed of a stream that no checkpoint holds: XXH3-128 of "ckpt.rng.1\0", seed, step, and the identity's blob name,
-/// integers as 8 bytes little-endian. New, but the same at every resume from that step, and unlike that of any other
-/// identity or step.
+/// integers as 8 bytes little-endian. New, but the same at every resume from that step, and different from that of any
+/// other identity or step.
 Hash128 derive_seed(std::uint64_t seed, std::uint64_t step, const Identity& identity);
 
 /// For each wanted stream: the stored one of this identity and algorithm, else a derived seed.

@@ -168,7 +168,7 @@ Result<Sums> parse_sums(std::span<const std::byte> data) {
   if (reserved && (read_little_endian(data, 48, 8) != 0 || read_little_endian(data, 56, 8) != 0))
     return bad_sums(Check::sums_form, 48, "reserved bytes are not zero");
 
-  // Both counts must account for the bytes that are there before they size anything.
+  // Both counts must match the existing bytes before they size anything.
   const std::uint64_t record_count = read_little_endian(data, 32, 8);
   const std::uint64_t hash_count = read_little_endian(data, 40, 8);
   const std::uint64_t rest = data.size() - kHeaderBytes;

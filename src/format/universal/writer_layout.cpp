@@ -107,7 +107,7 @@ Result<> each_file(const std::vector<Piece>& pieces, const Visit& visit) {
   return {};
 }
 
-/// How PyTorch's HuggingFaceStorageReader finds the place of every entry of a file: it wants all or none of them.
+/// How PyTorch's HuggingFaceStorageReader finds the place of every entry of a file: it needs all of them or none.
 void put_saved_offsets(json::Writer& out, std::string_view name, const Chunk& chunk) {
   out.key(name).begin_object().key("saved_offsets");
   if (chunk.flat) {
