@@ -6,9 +6,9 @@
 
 Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), recut, hdf5, verify, inspect, metadata, help, ranks, linear,
 tensors, memory, stock, offload, save, recycle, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
-(fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings stray by over 10 % from
-the median are dropped and counted. The page cache is dropped
-before every run. Needs fio and root (for the caches and huge pages); says so where they are missing.
+(fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings differ by more than 10
+% from the median are dropped and counted. The page cache is dropped
+before every run. Needs fio and root (for the caches and huge pages); prints a message if they are missing.
 """
 import argparse
 import json
@@ -36,7 +36,7 @@ def drop_caches():
 
 
 def reserve_huge_pages(count):
-    """For fio's buffers only: ckpt runs without huge pages, as on a user's machine. Returns how many there are."""
+    """For fio's buffers only: ckpt runs without huge pages, as on a user's machine. Returns their number."""
     knob = pathlib.Path("/proc/sys/vm/nr_hugepages")
     try:
         knob.write_text(str(count))
@@ -148,7 +148,7 @@ class Bench:
             self.remove(out)
 
     def case_recut(self):
-        """What a trainer resumes from: read, cut anew and written, by one process and by four ranks."""
+        """Training checkpoints, read, cut again and written, by one process and by four ranks."""
         four = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4")
         jobs = (("zero2", "recut", ("--to", "deepspeed", "--zero-stage", "3", "--dp", "6"), "ZeRO-3 of 6"),
                 ("zero3", "recut.pt", (), "one .pt"),
@@ -193,7 +193,7 @@ class Bench:
         self.remove(out)
 
     def case_stock(self):
-        """The scripts that the frameworks bring, against the same conversion by ckpt."""
+        """The frameworks' own scripts, against the same conversion by ckpt."""
         to_universal = ("-m", "deepspeed.checkpoint.ds_to_universal", "--inject_missing_state", "--input_folder")
         for name in ("zero2", "zero3"):
             source = self.args.data / name
@@ -243,7 +243,8 @@ class Bench:
             self.remove(out)
 
     def case_offload(self):
-        """The offload store's write, overwrite and read against fio's; neither side syncs. One fio and one store a round."""
+        """The offload store's write, overwrite and read against fio's; neither side syncs. One fio and one store per
+        round."""
         program = self.ckpt.parent / "bench_offload"
         size = 2 << 30
         path = self.work / "fio-offload"
@@ -331,8 +332,8 @@ class Bench:
 
     def case_recycle(self):
         """A save of 4 GiB into retired files (trash.recycle) against fio's overwrite; a fresh save and fio's fresh write beside
-        them in every round, so that both gains come from one run. They take turns in going first, and none begins before the
-        disk has dropped what was removed."""
+        them in every round, so that both gains come from one run. They alternate in order, and none begins before the
+        disk has discarded removed blocks."""
         program = self.ckpt.parent / "bench_save"
         size = 4 << 30
         fresh, store = self.work / "fresh", self.work / "recycled"

@@ -5,8 +5,8 @@ and status with as many in the trash.
     python bench/catalog.py STORE --ckpt build/release/bin/ckpt [--count 100000]
 
 Each checkpoint is a genuine one of a few bytes, its files links to a few originals, so that STORE costs names and no
-space; STORE is made where it is not there. Times are of whole processes, warm, the median of the rounds, the least and
-the most. The last case makes one checkpoint of 100 GiB out of holes, which costs nothing to write, and deletes it.
+space; STORE is created if it does not exist. Times are of whole processes, warm: median, minimum and maximum of the
+rounds. The last case makes one checkpoint of 100 GiB out of holes, which costs nothing to write, and deletes it.
 """
 import argparse
 import json
@@ -114,7 +114,7 @@ def main():
     print(f"| {count} checkpoints in one run | whole process | of it, processor time |\n|---|---|---|")
     rebuild = measure("`list --rebuild -n 1`", [ckpt, "list", "--rebuild", "-n", "1", *at], 1)
     print(f"| that is, checkpoints a second | {count / rebuild:.0f} | |")
-    time.sleep(5)  # a directory that was changed just now is listed again
+    time.sleep(5)  # a directory that was just changed is listed again
     measure("the first `list -n 1`", [ckpt, "list", "-n", "1", *at], 1)
     measure("`list -n 20`", [ckpt, "list", "-n", "20", *at], args.rounds)
     measure("the newest: `list -n 1`", [ckpt, "list", "-n", "1", *at], args.rounds)

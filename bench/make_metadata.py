@@ -2,7 +2,7 @@
 
     python bench/make_metadata.py OUT --case dcp|deepspeed --tensors 10000 --ranks 256 [--sharded]
 
-dcp: `.metadata` with torch's own classes, and one data file a rank. Each tensor is whole in one rank's file; with --sharded
+dcp: `.metadata` with torch's own classes, and one data file per rank. Each tensor is in one rank's file; with --sharded
 each rank holds a part of every tensor (5,550 tensors on 256 ranks make 200 MB). deepspeed: ZeRO stage 2, the files of all
 ranks made from those of a small genuine checkpoint. Needs: torch; deepspeed for deepspeed.
 """

@@ -1,4 +1,4 @@
-// Measures the parsers of metadata on one file: pickle::parse, and where the file is DCP's `.metadata`, all of
+// Measures the parsers of metadata on one file: pickle::parse, and if the file is DCP's `.metadata`, all of
 // parse_metadata. Prints the seconds of each, the best of three, and the peak memory as JSON.
 //
 //   bench_metadata FILE

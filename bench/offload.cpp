@@ -2,9 +2,9 @@
 //
 //   bench_offload DIRECTORY [TOTAL_MIB [TENSOR_MIB [MEMORY_MIB [uring|threads]]]]
 //
-// The pool is touched before the clock starts, as it is in a store that has worked for a while. A write ends when every
-// byte was handed to the disk (flush); nothing is synced, as swap files never are. A read goes on to the caller's
-// memory, with the next tensor read ahead.
+// The pool is touched before the clock starts, as in a store that has run for a while. A write ends when every byte was
+// passed to the disk (flush); nothing is synced, because swap files never are. A read ends in the caller's memory, with
+// the next tensor read ahead.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   if (!opened) must(tl::unexpected(opened.error()));
   ckpt::OffloadStore& store = **opened;
 
-  // The trainer's own memory, in huge pages like any large tensor of a trainer that cares.
+  // The trainer's own memory, in huge pages like any large tensor of a tuned trainer.
   auto memory_of_trainer = ckpt::BufferPool::open({.buffer_bytes = tensor_bytes, .buffer_count = 3});
   if (!memory_of_trainer) must(tl::unexpected(memory_of_trainer.error()));
   ckpt::BufferPool::Lease leases[3];

@@ -1,7 +1,7 @@
 // Saves and loads a state through the library, as a trainer does, and prints seconds as JSON.
 //
 //   bench_save save RUN MIB STAGING_MIB [STEP]
-//                                          into fresh files, or retired ones of the store that RUN lies in; and the
+//                                          into fresh files, or retired ones of the store of RUN; and the
 //                                          best two-thread copy of the same bytes
 //   bench_save small RUN COUNT             COUNT saves of 1 MiB: the fixed cost of one
 //   bench_save ranks RUN MIB               under mpirun: MIB divided among the ranks, synchronous; rank 0 prints
@@ -29,7 +29,7 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The value, or the end of the program with the reason.
+/// The value; ends the program with the reason if there is none.
 template <class Value>
 Value take(ckpt::Result<Value> result) {
   if (!result) {
@@ -96,7 +96,7 @@ double best_copy(const State& state) {
   return best;
 }
 
-/// What a training step does, for a few milliseconds: arithmetic on memory beyond the caches, one thread.
+/// The work of a training step, for a few milliseconds: arithmetic on memory beyond the caches, one thread.
 void train_step(std::vector<float>& weights) {
   for (float& weight : weights) weight = weight * 0.999F + 1e-6F;
 }
@@ -170,7 +170,7 @@ int ranks(const std::string& directory, std::size_t mib) {
   take(run.set_model(model));
   double best = 1e9;
   for (std::uint64_t step = 1; step <= 3; ++step) {
-    take(run.should_save(step));  // all ranks are here
+    take(run.should_save(step));  // barrier
     const auto start = Clock::now();
     ckpt::Save save = take(run.begin(step));
     for (std::size_t i = 0; i < state.size(); ++i) take(save.add(name_of(i), state[i]));
@@ -220,7 +220,7 @@ int replicas(const std::string& directory, std::size_t mib, int way) {
     reads.push_back({.name = name_of(i), .out = state[i]});
   }
   take(run.set_model(model));
-  take(run.should_save(1));  // all ranks are here
+  take(run.should_save(1));  // barrier
   const auto start = Clock::now();
   const ckpt_load_report report = take(run.load(reads));
   const double seconds = since(start);

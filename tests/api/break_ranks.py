@@ -1,4 +1,4 @@
-"""Breaks one rank of a job under MPI while it saves, and looks what the others say and what is left.
+"""Breaks one rank of a job under MPI while it saves, and checks what the other ranks report and what remains on disk.
 
     python3 break_ranks.py --program save_ranks --mpirun mpirun --case kill [--every N] [--first N]
 """
@@ -45,7 +45,7 @@ class Job:
         self.save_all()
 
     def look(self, where, *runs):
-        """Whether what was there before is as it should be."""
+        """Whether the earlier checkpoint is as it should be."""
 
     def loaded(self, ranks, run):
         """The step that all ranks of another job find."""
@@ -70,7 +70,7 @@ def check(condition, text, *runs):
 
 
 def case_kill(job, options):
-    """Survivors are told peer_failed, whoever it was; the checkpoint before stays, or the new one is whole."""
+    """Survivors get peer_failed, whichever rank failed; the previous checkpoint stays, or the new one is complete."""
     kills = 0
     engines = ("threads", "uring")
     for rank in options.victims:
@@ -83,7 +83,7 @@ def case_kill(job, options):
                 step = job.steps + 1
                 run = job.start("save", io, step, step, "--rank", rank, "--do", "kill", "--at", number, "--patience", PATIENCE)
                 over = rank in run.told
-                if over:  # the save had ended before
+                if over:  # the save had already ended
                     check(set(run.told) == set(range(RANKS)), "a rank is silent", run)
                     break
                 kills += 1
@@ -138,7 +138,7 @@ def case_slow_rank(job, _):
 
 
 def case_no_rings(job, _):
-    """Where containers forbid io_uring the threads take over; who insists is told why, on all ranks."""
+    """If containers forbid io_uring, threads take over; an explicit request fails with the reason, on all ranks."""
     job.fresh()
     run = job.start("save", "auto", 2, 2, "--forbid-rings")
     if run.returncode == SKIPPED:
@@ -166,7 +166,7 @@ def case_no_locked_memory(job, _):
 
 
 def case_a_directory_that_cannot_be_written(job, options):
-    """Another user's, where root may write everywhere."""
+    """Another user's directory, because root may write everywhere."""
     job.fresh()
     before = ()
     if os.geteuid() == 0:
@@ -175,7 +175,7 @@ def case_a_directory_that_cannot_be_written(job, options):
         place.chmod(0o755)
         program = pathlib.Path(options.program)
         for file in (program, program.parent / "libckpt_mpi.so", program.parent.parent / "lib" / "libckpt_mpi.so"):
-            if file.exists():  # the build may lie where only root looks
+            if file.exists():  # the build may be in a directory that only root can read
                 shutil.copy(file, place)
         options.program = str(place / program.name)
         probe = subprocess.run([*before, options.program], capture_output=True, text=True)
@@ -193,7 +193,8 @@ def case_a_directory_that_cannot_be_written(job, options):
 
 
 def main(job=Job, cases=globals(), add_words=lambda parser: None, places=("/dev/shm", None)):
-    """Runs one of `cases` with a `job`, made in the first of `places` that is there (None: where temporary files go)."""
+    """Runs one of `cases` with a `job`, made in the first of `places` that exists (None: the default directory for
+    temporary files)."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--mpirun", required=True)

@@ -1,5 +1,6 @@
-"""Kills a small save at every system call that changes the disk, and looks what is left: the checkpoint before or the new
-one, whole; the new one wherever it was called durable; and the next save works and sweeps. With --tiers the save goes to a
+"""Kills a small save at every system call that changes the disk, and checks the result: the previous checkpoint or the
+new one is complete; the new one if it was reported as durable; and the next save works and removes leftovers. With
+--tiers the save goes to a
 local directory first: the same holds of the run's directory alone and what was drained.
 
     python3 kill_save.py --program save_steps --io uring|threads [--every N] [--tiers]
@@ -45,7 +46,7 @@ def check(condition, text, *runs):
 
 
 def kill_at(job, call, when):
-    """False where the save ended before its `when`-th such call."""
+    """False if the save ended before its `when`-th such call."""
     for directory in job.directories():
         shutil.rmtree(directory, ignore_errors=True)
     first = job.start("save", "1", "1")

@@ -1,5 +1,5 @@
-"""A job under MPI saves into retired files; one of its ranks is broken while it does. The cases of break_ranks.py, and:
-which rank got which file. On ext4 and XFS only: in the working directory, else in /tmp.
+"""A job under MPI saves into retired files; and one of its ranks is broken meanwhile. Runs the cases of break_ranks.py,
+and checks which rank got which file. On ext4 and XFS only: in the working directory, else in /tmp.
 
     python3 recycle_ranks.py --program save_ranks --mpirun mpirun --ckpt CKPT --case kill [--every N] [--first N]
 """
@@ -77,7 +77,8 @@ class Job(break_ranks.Job):
 
 
 def case_take(job, _):
-    """A job of as many ranks takes all, each rank what has its size; fewer or more take what they can, none the same one."""
+    """A job with as many ranks takes all files, each rank those of its size; jobs with fewer or more ranks take what
+    fits, and no file twice."""
     for ranks, io in ((RANKS, "threads"), (RANKS, "uring"), (2, "threads"), (4, "threads")):
         job.fresh()
         run = job.start("save", io, 4, 4, ranks=ranks)

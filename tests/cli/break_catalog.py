@@ -1,7 +1,7 @@
 """Breaks `ckpt save`, and the catalog's part of `ckpt list`, at every system call that touches the disk: the call fails once
-with an error of the system (no space in SQLite among them), or the program is killed there. What was in the store stays as it
-is; a save is there whole or not at all, and the same command again finishes it, byte for byte; and the catalog afterwards, and
-any list that succeeds meanwhile, is what the disk holds.
+with an error of the system (no space in SQLite among them), or the program is killed there. Existing contents of the
+store are unchanged; a save is complete or absent, and the same command again finishes it, byte for byte; the catalog
+afterwards, and any list that succeeds meanwhile, equals the contents of the disk.
 """
 import json
 import re
@@ -39,7 +39,7 @@ class Job(breaking.Job):
 
     @staticmethod
     def rows(run):
-        """What a list tells of each checkpoint; None where it failed."""
+        """The facts that a list prints of each checkpoint; None if it failed."""
         document = json.loads(run.stdout) if run.stdout else {}
         data = document.get("data")
         return data and {row["name"]: row for row in data["checkpoints"]}
@@ -49,7 +49,7 @@ class Job(breaking.Job):
         shutil.copytree(self.template, self.store)
 
     def expected(self):
-        """What a list must tell."""
+        """The facts that a list must print."""
         return self.all if (self.store / "r/step-000000003.g3").is_dir() else self.truth
 
 
@@ -80,7 +80,8 @@ def check_safe(job, where, *runs):
 
 
 def check_list(job, where, run, *runs):
-    """What was listed is true; what could not be read at that moment is said to be unreadable, or a warning names its run."""
+    """Listed facts are true; checkpoints that could not be read at that moment are listed as unreadable, or a warning
+    names their run."""
     rows, expected = job.rows(run), job.expected()
     unread = any(": cannot list: " in warning["text"] for warning in json.loads(run.stdout)["warnings"])
     check(rows is not None and (rows.keys() == expected.keys() or (unread and rows.keys() < expected.keys())), f"{where}: another list",
@@ -101,7 +102,7 @@ def calls_of(job, deed, call):
 
 
 def break_at(job, deed, call, how, when):
-    """False where there was no such call."""
+    """False if there was no such call."""
     job.reset()
     deed.prepare()
     job.log.unlink(missing_ok=True)
@@ -139,7 +140,7 @@ def break_call(job, number, call, hows):
         numbers = calls_of(job, deed, call)
         for turn, how in enumerate(hows):
             if every > 1 and (number + turn + place) % 2:
-                continue  # the other half of the ways
+                continue  # the other half of the failures
             first = (number + turn) % min(every, len(numbers)) if numbers else 0
             count += sum(break_at(job, deed, call, how, when) for when in numbers[first::every])
     return count

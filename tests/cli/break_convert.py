@@ -1,7 +1,7 @@
 """Breaks a small `ckpt convert` at every system call that touches the disk: the call fails once with an error of the
-system, or the program is killed there. Afterwards the target is the old one or the new one, whole; a failure is told once,
-with its exit code; nothing is left beside the target but a partial result with its name, and the next conversion of the
-same takes that away.
+system, or the program is killed there. Afterwards the target is the old one or the new one, complete; a failure is
+reported once, with its exit code; nothing remains next to the target except a partial result with its name, which the
+next run of the same conversion removes.
 """
 import re
 import shutil
@@ -10,7 +10,7 @@ import sys
 import breaking
 from breaking import check, first_call, strace, was_broken
 
-CODES = {2, 10, 13, 14, 15, 16, 70}  # what a failed conversion may answer; 70 is a broken promise of its own
+CODES = {2, 10, 13, 14, 15, 16, 70}  # allowed exit codes of a failed conversion; 70 is an internal error
 
 
 class Job(breaking.Job):
@@ -45,7 +45,7 @@ class Job(breaking.Job):
 
 
 def break_at(job, call, how, when, old):
-    """False where there was no such call."""
+    """False if there was no such call."""
     new = job.new
     job.reset(old)
     job.log.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Breaks `ckpt prune` and `ckpt undelete` at every system call that touches the disk: the call fails once with an error of
-the system, or the program is killed there. Afterwards what the policy keeps is as it was; everything else is whole in its run
-or in the trash, or half removed there, never with the file that would make a checkpoint of it; what is reduced to weights is
-the whole checkpoint or a whole one of weights; and the same command again finishes what was begun. It is also stopped at each
-call while what it deletes is pinned: a pin that was confirmed holds.
+the system, or the program is killed there. Afterwards kept checkpoints are unchanged; every other one is complete in
+its run or in the trash, or partly removed there, never with the file that would make it a checkpoint; a checkpoint
+reduced to weights is either complete or a complete weights-only one; and the same command again finishes the work. It
+is also stopped at each call while the checkpoint that it deletes is pinned: a confirmed pin holds.
 """
 import json
 import os
@@ -47,7 +47,7 @@ class Job(breaking.Job):
 
 
 class Deed:
-    """A command on a store of STEPS, whose `gone` it is about; what must be before it, and what it leads to."""
+    """A command on a store of STEPS that affects `gone`, with the required state before it and the state after it."""
     source, policy, gone = "safetensors/single", "", (1, 2)
 
     def __init__(self, name, words, prepare, end, may_be_half=False):
@@ -71,7 +71,7 @@ class Demotion(Deed):
 
     @classmethod
     def parts(cls, files):
-        """Optimizer state, and all else but the manifests."""
+        """Optimizer state, and everything else except the manifests."""
         optim = {name.split("shards/optim/")[-1]: data for name, data in files.items() if name.startswith("shards/optim/")}
         manifests = [*cls.manifests, *(name + ".tmp" for name in cls.manifests)]  # the next process removes those
         rest = {name: data for name, data in files.items() if not name.startswith("shards/optim/") and name not in manifests}
@@ -112,7 +112,7 @@ def check_safe(job, deed, where, *runs):
 
 
 def break_at(job, deed, call, how, when):
-    """False where there was no such call."""
+    """False if there was no such call."""
     job.reset(deed)
     if deed.prepare:
         check(job.run(*deed.prepare).returncode == 0, f"{deed.name}: what comes before")
@@ -126,7 +126,7 @@ def break_at(job, deed, call, how, when):
     check_safe(job, deed, where, run)
     check(killed or run.returncode in ANSWERS, f"{where}: exit {run.returncode}", run)
     after = job.run(*deed.words)
-    finished = after.returncode == 0 or (deed.words[0] == "undelete" and after.returncode == 10)  # it was done already
+    finished = after.returncode == 0 or (deed.words[0] == "undelete" and after.returncode == 10)  # it was already done
     check(finished and deed.end(job), f"{where}: the next run does not finish it", run, after)
     check_safe(job, deed, where + ", and again", run, after)
     idle = job.run(*PRUNE[:4], "4", *PRUNE[5:])
@@ -136,8 +136,8 @@ def break_at(job, deed, call, how, when):
 
 
 def stopped(log, pid):
-    """The process that strace runs, once it stands still at the signal; else None. Its state does not tell: under strace it
-    stands still at every call."""
+    """The process that strace runs, once it is stopped by the signal; else None. Its state does not show that, because
+    strace stops it at every call."""
     try:
         if "--- stopped by SIGSTOP ---" not in log.read_text(errors="replace"):
             return None
@@ -147,8 +147,8 @@ def stopped(log, pid):
 
 
 def pin_at(job, deed, call, when):
-    """Stops the command at a call, pins what it is about to delete, and lets it go on: what was confirmed holds. False where
-    there was no such call."""
+    """Stops the command at a call, pins the checkpoint that it is about to delete, and continues it: a confirmed pin
+    holds. False if there was no such call."""
     job.reset(deed)
     job.log.unlink(missing_ok=True)
     words = [*strace(job.log, call, "signal=STOP", when), job.options.ckpt, *deed.words, "--io", job.options.io, "--threads", "1", "--no-mpi"]

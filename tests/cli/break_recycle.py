@@ -1,7 +1,7 @@
 """Breaks `ckpt prune` of a store whose retired files feed the next save, and that save, at every system call that touches
-the disk: the call fails once with an error of the system, or the program is killed there. Afterwards what the policy keeps
-is as it was; what is retired is whole, or nothing that could be taken for a checkpoint; the save is there and verifies, or
-not there; no retired file is a committed one; and the same commands again finish what was begun.
+the disk: the call fails once with an error of the system, or the program is killed there. Afterwards kept checkpoints
+are unchanged; retired files are complete and do not look like a checkpoint; the save is complete and verifies, or does
+not exist; no retired file belongs to a committed checkpoint; and the same commands again finish the work.
 
     python3 break_recycle.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 
@@ -22,7 +22,7 @@ from retired import suited
 KEPT, GONE, NEW = (2, 3), 1, 4
 POLICY = '[trash]\nrecycle = 1\npurge_early_when_free_below = "0%"\n[[rule]]\nruns = "*"\nkeep = { last = 1, steps = [2, 3] }\n'
 RETIRE = ("prune", "--store", "store", "--apply", "-y")
-# The calls of a probe beside those that other commands make.
+# The calls of a probe, in addition to those of other commands.
 PROBES = {"fcntl": ["EAGAIN"], "ioctl": ["EOPNOTSUPP"], "fstatfs": ["EIO"]}
 
 
@@ -47,7 +47,8 @@ class Store(Job):
         return {p.stat().st_ino for p in folder.iterdir()} if folder.is_dir() else set()
 
     def is_retired(self, run):
-        """Whom the system did not tell what file system this is, leaves what it deletes in the trash for its grace."""
+        """If the type of the file system cannot be determined, deleted checkpoints wait in the trash for their
+        grace."""
         waits = "nothing is gained" in run.stderr
         return not self.live(GONE).exists() and (waits or not self.trashed(GONE).exists())
 
@@ -65,7 +66,7 @@ def check_safe(job, where, *runs):
 
 
 def break_at(job, words, prepare, call, how, when):
-    """False where there was no such call."""
+    """False if there was no such call."""
     job.reset()
     if prepare:
         check(job.run(*prepare).returncode == 0, "what comes before")
@@ -114,7 +115,7 @@ def main():
         job.reset()
         inodes = job.inodes
         labelled = next(job.live(GONE).glob("shards/*/*"))
-        os.setxattr(labelled, "user.test", b"old")  # a new file may get the inode of one that is gone
+        os.setxattr(labelled, "user.test", b"old")  # a new file may get the inode of a removed one
         check(job.run(*RETIRE).returncode == 0 and job.recycled() == inodes, "nothing is retired")
         check(job.run(*job.save_words()).returncode == 0 and job.shards(NEW) == inodes, "nothing is taken")
         check(any("user.test" in os.listxattr(p) for p in job.live(NEW).glob("shards/*/*")), "it was made anew")

@@ -1,6 +1,6 @@
 """Breaks `ckpt repair --apply`, and the salvage of `ckpt repair --out`, at every system call that touches the disk: the call fails once with an error of the system, or
-the program is killed there. Afterwards no manifest is anything but lost or what it was, the text that was right is untouched,
-and the same command again mends the rest; of a salvage there is nothing, or all of it, and what it was made of is untouched.
+the program is killed there. Afterwards every manifest is lost or unchanged, the good copy is unchanged, and the same
+command again repairs the rest; a salvage is complete or absent, and its source is unchanged.
 """
 import shutil
 import sys
@@ -33,7 +33,7 @@ class Job(breaking.Job):
 
     @staticmethod
     def tree(place):
-        """Without what was said of it later."""
+        """Without its later marks."""
         files = breaking.Job.tree(place)
         return files and {name: data for name, data in files.items() if not name.startswith("marks/")}
 
@@ -68,7 +68,7 @@ def check_safe(job, where, run):
 
 
 def break_at(job, call, how, when):
-    """False where there was no such call."""
+    """False if there was no such call."""
     job.reset()
     run = job.run(*REPAIR, before=strace(job.log, call, how, when))
     killed, where = how.startswith("signal"), f"{how} at {call} number {when}"
@@ -85,7 +85,7 @@ def break_at(job, call, how, when):
 
 
 def break_salvage(job, call, how, when):
-    """False where there was no such call."""
+    """False if there was no such call."""
     job.reset()
     run = job.run(*SALVAGE, before=strace(job.log, call, how, when))
     killed, where = how.startswith("signal"), f"salvage: {how} at {call} number {when}"

@@ -1,5 +1,5 @@
 """Breaks a command at one system call: it fails once with an error of the system, or the program is killed there.
-For break_*.py, which all are called in the same way:
+For break_*.py, which all take the same arguments:
 
     python3 break_VERB.py --ckpt CKPT --golden GOLDEN --io uring|threads [--every N] [--without CALL]
 """
@@ -18,11 +18,11 @@ CALLS = {"openat": ["EIO", "ENOSPC"], "openat2": ["EIO", "ENOSYS"], "mkdir": ["E
          "ftruncate": ["EIO"], "fdatasync": ["EIO"], "fsync": ["EIO"], "renameat": ["EIO"], "renameat2": ["EIO"],
          "unlink": ["EIO"], "unlinkat": ["EIO"], "flock": ["EIO"], "getdents64": ["EIO"]}
 SKIPPED = 77
-ANSWERS = (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)  # of a command that something stood in the way of
+ANSWERS = (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16)  # of a command that met an obstacle
 
 
 class Job:
-    """A directory of its own, in which commands run. Beginnings of jobs are their __init__."""
+    """A separate directory in which commands run. Jobs set up their initial state in __init__."""
 
     def __init__(self, options, directory):
         self.options, self.directory = options, pathlib.Path(directory)
@@ -40,12 +40,12 @@ class Job:
 
     @staticmethod
     def tree(place):
-        """The files below, None where there is no such directory."""
+        """The files below, None if the directory does not exist."""
         return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*") if p.is_file()} if place.is_dir() else None
 
 
 def strace(log, call, how, when):
-    """The words that run a command with its `when`-th call of a kind broken."""
+    """The command line that runs a command whose `when`-th call of a kind fails."""
     return ["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-e", f"inject={call}:{how}:when={when}"]
 
 
@@ -61,8 +61,8 @@ def check(condition, text, *runs):
 
 
 def first_call(log, call, run):
-    """The number of calls that the loader makes before the program begins: libraries that cannot be opened are no concern
-    of ours. `run` runs the command with words before it."""
+    """The number of calls that the loader makes before the program begins: libraries that cannot be opened are not
+    tested. `run` runs the command with a prefix."""
     if call not in ("openat", "pread64"):
         return 1
     run(["strace", "-f", "-qq", "-o", log, "-e", f"trace={call}", "-y"])
@@ -79,7 +79,7 @@ def first_call(log, call, run):
 
 
 def why_skipped(log, run):
-    """Why nothing can be broken here; "" where it can."""
+    """Why calls cannot be broken on this machine; "" if they can."""
     if shutil.which("strace") is None:
         return "skipped: strace is missing"
     probe = run(strace(log, "mkdir", "error=EIO", 9999))
@@ -96,8 +96,8 @@ def was_broken(job, how, run):
 def main(Job, probe, break_call, least):
     """Breaks all kinds of calls.
 
-    probe       (job, before) runs a command with words before it
-    break_call  (job, number, call, hows) breaks the calls of one kind, the number-th; how many
+    probe (job, before) runs a command with a prefix break_call (job, number, call, hows) breaks the number-th call of
+    one kind; returns how many
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--ckpt", required=True)

@@ -1,4 +1,4 @@
-"""ckpt list, status, pin, unpin: a store as an operator meets it."""
+"""ckpt list, status, pin, unpin, as an operator uses them."""
 import csv
 import io
 import os
@@ -11,7 +11,7 @@ OURS = "step-000000010.g1"
 
 
 def make_store(sh, name="runs"):
-    """Two runs: ours beside one of PyTorch's, and DeepSpeed's with its tracker."""
+    """Two runs: one of ours next to one of PyTorch's, and one of DeepSpeed's with its tracker."""
     store = sh.directory / name
     shutil.copytree(sh.golden / "ckpt/1.0-mesh/ckpt", store / "demo" / OURS)
     shutil.copytree(sh.golden / "torch/dcp_plain/ckpt", store / "demo/step_9")

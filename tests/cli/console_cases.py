@@ -1,4 +1,4 @@
-"""Terminals, signals, progress, closed pipes and full disks: what the program does to the world around it."""
+"""Terminals, signals, progress, closed pipes and full disks: the behaviour towards the environment."""
 import json
 import os
 import re
@@ -13,7 +13,8 @@ TIED = "safetensors/gpt2_tied"
 
 
 def big_checkpoint(sh, name="big.safetensors", mebibytes=1024):
-    """A sparse safetensors file: tensors of 64 MiB of zeros. Its conversion takes that space, and other tests run beside it."""
+    """A sparse safetensors file: tensors of 64 MiB of zeros. Its conversion takes that space, and other tests run at
+    the same time."""
     sh.needs_free(2 * mebibytes)
     size = 64 << 20
     count = mebibytes // 64
@@ -37,7 +38,7 @@ def end(process, words):
 
 
 def wait_for_partial(sh, process):
-    """Until the conversion has begun to write."""
+    """Waits until the conversion has begun to write."""
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
         if any(".partial-" in name for name in os.listdir(sh.directory)):
@@ -114,7 +115,7 @@ def interrupted(sh, which, code, id):
     check(id in result.err and "nothing was written to o.safetensors" in result.err, "no message", result)
     others = [name for name in os.listdir(sh.directory) if name != "big.safetensors"]
     check(all(".partial-" in name for name in others), f"left-overs: {others}", result)
-    # What was stopped before it had finished a piece leaves nothing.
+    # A conversion that was stopped before it finished a piece leaves nothing.
     check(("to continue from" in " ".join(result.err.split())) == bool(others), "what it leaves, it says", result)
 
 
@@ -127,7 +128,7 @@ def case_sigterm_ends_with_143_and_leaves_no_target(sh):
 
 
 def case_a_closed_standard_output_is_never_a_file_of_the_target(sh):
-    """Closed streams leave their numbers to the next files that are opened."""
+    """The next opened files get the numbers of closed streams."""
     big_checkpoint(sh, mebibytes=64)
     for closed in ((0,), (1,), (2,), (0, 1, 2)):
         target = f"o{len(closed)}{closed[0]}"

@@ -14,8 +14,8 @@ import zipfile
 
 from runner import Result, check, main
 
-MEMORY = 256 << 20            # what each run is given
-ADDRESSES = MEMORY + (1 << 30)  # and the address space that it may take, program and threads included
+MEMORY = 256 << 20            # the --memory of each run
+ADDRESSES = MEMORY + (1 << 30)  # and its limit of address space, program and threads included
 SECONDS = 20  # of a processor
 
 BROKEN = {"corrupt": 15, "incomplete": 13, "unsupported": 12, "refused": 15}
@@ -36,7 +36,7 @@ def limited(sh):
 
 
 def processor_seconds():
-    """Of all processes that were waited for."""
+    """Of all finished child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -49,7 +49,7 @@ def refused(sh, source, codes, *flags, verb="convert"):
     before_s = processor_seconds()
     run = subprocess.run([*limited(sh), sh.program, *map(os.fspath, words)], cwd=sh.directory, env=sh.environment(),
                          timeout=600, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    seconds = processor_seconds() - before_s  # whatever else the machine does
+    seconds = processor_seconds() - before_s  # regardless of the machine's load
     result = Result([str(w) for w in words], run.returncode, run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
     check(run.returncode in codes and result.out, f"exit {run.returncode}, not one of {codes}", result)
     check(seconds < SECONDS or is_sanitized(sh.program), f"took {seconds:.1f} s of a processor", result)
@@ -78,7 +78,7 @@ def case_every_broken_checkpoint_is_refused_with_its_code(sh):
             source.mkdir(exist_ok=True)
         if case.name == "orbax_uncommitted":
             code = 13
-        for verb, codes in (("convert", code), ("verify", (1, code))):  # damage that verify finds is its answer
+        for verb, codes in (("convert", code), ("verify", (1, code))):  # damage found by verify is its result
             try:
                 refused(sh, source, codes, verb=verb)
             except AssertionError as error:
@@ -173,7 +173,7 @@ def case_what_is_no_plain_file_is_refused_and_never_waited_for(sh):
                 source = copy_of(sh, case, f"c{number}")
                 plant(kind, source / file)
                 try:
-                    if file.endswith(("index.json", "latest")):  # what is no file is none: numbers and the only tag count
+                    if file.endswith(("index.json", "latest")):  # non-files do not count
                         sh.run("inspect", source, launcher=limited(sh))
                     else:
                         refused(sh, source, (15, 13, 12, 10, 16))
@@ -255,7 +255,7 @@ def case_archives_that_lie_are_refused(sh):
     sound = path.read_bytes()
     directory = sound.index(b"PK\1\2")
     second = sound.index(b"PK\1\2", sound.index(b"PK\1\2", directory + 1) + 1)
-    for offset in (0, 0xfffffff0, directory, len(sound)):  # where its data is said to be: another's, or nowhere
+    for offset in (0, 0xfffffff0, directory, len(sound)):  # the recorded place of its data: another entry's, or outside
         path.write_bytes(sound[:second + 42] + struct.pack("<I", offset) + sound[second + 46:])
         refused(sh, path, 15)
 
@@ -275,7 +275,7 @@ def case_a_link_to_data_that_is_gone_is_a_file_that_is_missing(sh):
     for verb in (["verify"], ["verify", "--quick"]):
         sh.run(*verb, "run/checkpoint-3", code=13, id="E1300", err=["model.safetensors is a link to a file that is missing"])
     sh.run("convert", "run/checkpoint-3", "out", code=13, err="model.safetensors is a link")
-    os.symlink("nowhere", run / "latest_log")  # nobody's data
+    os.symlink("nowhere", run / "latest_log")  # data of no tensor
     (run / "model.safetensors").unlink()
     sh.run("verify", "run/checkpoint-3")
 

@@ -1,4 +1,4 @@
-"""ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers brought back; --simulate."""
+"""ckpt prune with drop_optimizer_after: checkpoints reduced to weights, and their optimizers restored; --simulate."""
 import json
 import shutil
 import time
@@ -13,7 +13,7 @@ def store(sh, keep="last = 3"):
         target = sh.path("store") / "llama" / f"step-{step:09}.g{step}"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(sh.path("one"), target)
-    # The disk under the tests may be nearly full: the trash waits for its grace all the same.
+    # The disk under the tests may be nearly full: the trash still waits for its grace.
     sh.path("store/ckpt.toml").write_text('[trash]\npurge_early_when_free_below = "0%"\n'
                                           '[[rule]]\nruns = "*"\nkeep = { ' + keep + ' }\ndrop_optimizer_after = "1s"\n')
     return sh.path("store/llama")
@@ -95,7 +95,7 @@ def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     check(trash["bytes"] == held, f"{trash}, not {held}")
     sh.run("undelete", "llama@2", "--store", "store")
     check(sh.document("status", "--store", "store")["data"]["runs"][0]["newest_dropped"]["step"] == 1, "the 2 has its optimizer again")
-    # Without a grace all is gone at once, but not what the records tell; and without a record nothing but the count.
+    # Without a grace everything is removed at once, except the records; without a record only the count remains.
     sh.run("prune", "--store", "store", "--apply", "-y", "--grace", "0", "--keep-last", "2")
     sh.run("prune", "--store", "store", "--apply", "-y", "--purge-early-below", "100%", "--keep-last", "2")
     check(sh.document("status", "--store", "store")["data"]["trash"]["bytes"] == 0, "the trash is empty")

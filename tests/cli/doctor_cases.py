@@ -1,4 +1,4 @@
-"""ckpt doctor: what a directory and the machine are good for, as a user types it."""
+"""ckpt doctor: findings about a directory and the machine."""
 import os
 import shutil
 import subprocess

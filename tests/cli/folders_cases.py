@@ -1,4 +1,4 @@
-"""Folders as people have them: files that go with a model, and several checkpoints in one folder."""
+"""Folders as users have them: extra files of a model, and several checkpoints in one folder."""
 import json
 import os
 import shutil
@@ -15,7 +15,7 @@ EXTRAS = {"config.json": CONFIG, "tokenizer.json": b'{"version":"1.0"}', "merges
 
 
 def folder(sh, name="hf", extras=EXTRAS):
-    """A folder of a model: weights and what goes with them."""
+    """A folder of a model: weights and extra files."""
     shutil.copytree(sh.checkpoint(SINGLE), sh.path(name))
     for path, text in extras.items():
         sh.path(name).joinpath(path).parent.mkdir(exist_ok=True)
@@ -102,7 +102,7 @@ def case_assets_come_from_another_folder(sh):
         name = "of_" + source.parent.name
         sh.run("convert", source, name, "--to", "safetensors", "--only", "weights", "--assets", "hf")
         check(extras_of(sh.path(name)) == EXTRAS, str(sorted(extras_of(sh.path(name)))))
-    # What the source has is not replaced.
+    # Files of the source are not replaced.
     own = folder(sh, "own", {"config.json": b'{"model_type":"gpt2"}'})
     sh.run("convert", "own", "both", "--to", "safetensors", "--assets", "hf")
     check(extras_of(sh.path("both")) == {**EXTRAS, "config.json": (own / "config.json").read_bytes()}, "")
@@ -185,7 +185,7 @@ def case_overwrite_takes_them_into_account(sh):
     sh.run("convert", "hf", "out", "--to", "safetensors", "--dtype", "bf16", "--overwrite", out="^replace out, .* in 10 files")
     sh.run("convert", sh.checkpoint(SINGLE), "out", "--to", "safetensors", "--overwrite")
     check(os.listdir(sh.path("out")) == ["model.safetensors"], str(os.listdir(sh.path("out"))))
-    # What somebody else put there, or changed there, stays.
+    # Files that another program added or changed stay.
     sh.run("convert", "hf", "two", "--to", "safetensors")
     sh.path("two/config.json").write_bytes(CONFIG + b"\n")
     sh.path("two/notes.txt").write_bytes(b"mine")
@@ -193,7 +193,7 @@ def case_overwrite_takes_them_into_account(sh):
     sh.run("convert", sh.checkpoint(SINGLE), "two", "--to", "safetensors", "--overwrite", code=2,
            err=["config.json", "notes.txt"])
     check(extras_of(sh.path("two")) == before, "something changed")
-    # Of a folder that no conversion wrote nothing is taken for ours.
+    # In a folder that no conversion wrote, no file counts as ours.
     folder(sh, "theirs")
     sh.run("convert", sh.checkpoint(SINGLE), "theirs", "--to", "safetensors", "--overwrite", code=2, err="config.json")
 
@@ -260,7 +260,7 @@ def case_names_that_differ_only_in_case_are_two_files(sh):
 
 
 def hostile(path, claims):
-    """A safetensors file that says of other files that its conversion wrote them."""
+    """A safetensors file that claims that its conversion wrote other files."""
     header = json.dumps({"__metadata__": {"format": "pt", "ckpt.id": "0" * 32, "ckpt.beside": json.dumps(claims)},
                          "w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"x")
@@ -282,7 +282,7 @@ def case_a_file_names_no_other_files_as_its_own(sh):
         sh.run("convert", sh.checkpoint(SINGLE), "dl", "--to", "safetensors", "--overwrite", code=2,
                err=["train.py", "README.md", "data.json", "link.py"])
         check(extras_of(sh.path("dl")) == before and sh.path("elsewhere.py").exists(), f"{claims}: something changed")
-    # An edit that leaves the size as it is makes a file a person's own.
+    # An edited file of the same size belongs to the user.
     folder(sh)
     sh.run("convert", "hf", "out", "--to", "safetensors")
     sh.path("out/config.json").write_bytes(CONFIG.replace(b"float32", b"float64"))

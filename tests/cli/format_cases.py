@@ -1,5 +1,5 @@
-"""The universal format as others meet it: examples/read_universal.py, and what verify says of a directory that is not as
-FORMAT.md has it."""
+"""The universal format for other programs: examples/read_universal.py, and verify on directories that violate
+FORMAT.md."""
 import importlib.util
 import os
 import pathlib
@@ -126,14 +126,14 @@ KNOWN = {
 
 
 def case_data_files_that_no_record_names_are_damage(sh):
-    """Programs that read every *.safetensors of a folder would take them for a part."""
+    """Programs that read every *.safetensors of a folder would read them too."""
     sh.run("convert", sh.checkpoint("ckpt/0.9-tied"), "c")
     sh.run("verify", "c")
     for stray, word in (("shards/weights/00099-00000.safetensors", "looks like a data file"), ("index/00042.bin", "looks like a data file"),
                         ("shards/optim/copy.safetensors", "looks like a data file"), ("shards/old.safetensors", "looks like a data file")):
         (sh.path("c") / stray).write_bytes(b"x")
         sh.run("verify", "c", code=1, out=f"{stray} is not part of this checkpoint.*{word}.*check 62")
-        sh.run("convert", "c", "out.safetensors", "--allow-skipped", "--overwrite")  # who reads by the records does not look at it
+        sh.run("convert", "c", "out.safetensors", "--allow-skipped", "--overwrite")  # others ignore it
         os.remove(sh.path("c") / stray)
     for stray in ("shards/weights/README", "index/00042.bin.tmp"):
         (sh.path("c") / stray).write_bytes(b"x")

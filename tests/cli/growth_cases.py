@@ -1,6 +1,5 @@
-"""Eight times as many of what a file or a user may have many take about eight times the work: never the square of it.
-
-What is compared is processor time of one machine with itself, so that no machine is too slow.
+"""Work grows about linearly with the number of things that a file or a user may have: eight times as many take about
+eight times the work, never its square. Compares processor times of one machine, so that no machine is too slow.
 """
 import json
 import os
@@ -12,11 +11,11 @@ import torch_file
 from runner import check, main
 
 TIMES = 8
-MOST = 24  # a square would be 64, and what a command costs in any case makes it less
+MOST = 24  # quadratic work would be 64, less the fixed cost of a command
 
 
 def seconds(sh, words, code):
-    """Processor time of a command and of what it started."""
+    """Processor time of a command and its children."""
     process = subprocess.Popen([sh.program, *map(os.fspath, words)], cwd=sh.directory, env=sh.environment(), stdin=subprocess.DEVNULL,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = process.stderr.read().decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A helper (ckpt-h5) that says too much, hangs or dies, and one that meets a limit: no such end is called damage."""
+"""A helper (ckpt-h5) that prints too much, hangs, dies or exceeds a limit: none of these is reported as damage."""
 import base64
 import lzma
 import os
@@ -21,7 +21,7 @@ ONE_LARGE_CHUNK = (
 
 
 def hdf5_file(sh):
-    """A sound file that is looked at through the helper."""
+    """An intact file that is read through the helper."""
     return next((sh.golden / "hdf5" / "plain_groups" / "ckpt").rglob("*.h5"))
 
 
@@ -71,7 +71,7 @@ def ends_soon_after_a_signal(sh, *words):
         process.kill()
         raise
     check(process.returncode == 143, f"exit {process.returncode}", out)
-    # One error, which is that of the signal: no failure of the helper's, and none without a name.
+    # One error, that of the signal: not a failure of the helper, and with a name.
     check(re.findall("^(?:error|damage).*", out, re.M) == re.findall("^error: .*stopped.*", out, re.M), "another error", out)
     check(len(re.findall("^error: ", out, re.M)) == 1 and re.search("^exit 143 · ckpt explain E14300$", out, re.M), "no id", out)
 

@@ -1,5 +1,5 @@
-"""Root deletes and mends in a store that another user owns, and who swaps directories for links meanwhile: nothing
-outside of the store is touched, and the store stays that user's. By root alone; skipped elsewhere."""
+"""Root deletes and repairs in a store of another user, who meanwhile replaces directories by links: nothing outside the
+store is changed, and the store still belongs to that user. Only as root; skipped otherwise."""
 import contextlib
 import os
 import shutil
@@ -9,7 +9,7 @@ import sys
 
 from runner import check, main
 
-OTHER = 65534  # nobody
+OTHER = 65534  # an unprivileged user
 DECOYS = 2000
 AS_OTHER = ("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups")
 
@@ -19,7 +19,7 @@ def own(path):
 
 
 def store(sh, steps=(1, 2, 3, 4)):
-    """One of another user, which that user filled."""
+    """A store of another user, which that user filled."""
     sh.directory.chmod(0o755)
     sh.path("store").mkdir()
     os.chown(sh.path("store"), OTHER, OTHER)
@@ -42,8 +42,8 @@ def decoys(folder):
 
 
 def lead_away(folder, victim, watched):
-    """Waits until one of the watched names is gone, then leads the folder's name elsewhere. Names are removed in one order
-    or the other: the one that is wanted stands between two sets of decoys."""
+    """Waits until one of the watched names is removed, then replaces the folder by a link. The order of removal is
+    unknown, so the wanted name is between two sets of decoys."""
     while not os.path.isdir(folder):
         pass
     while os.path.isdir(folder) and all(os.path.exists(folder / name) for name in watched):
@@ -54,7 +54,7 @@ def lead_away(folder, victim, watched):
 
 @contextlib.contextmanager
 def race(folder, victim):
-    """Another user does that while the body runs."""
+    """Another user does this while the body runs."""
     watched = [f"{letter}{n:05}" for letter in ("a", "zz") for n in (0, DECOYS - 1)]
     child = os.fork()
     if child == 0:
@@ -85,7 +85,7 @@ def case_a_folder_that_is_swapped_while_root_purges_it_leads_nowhere(sh):
     run, victim = store(sh)
     folder = run / "step-000000001.g1/D"
     decoys(folder)
-    # It is renamed into the trash first: the race is for the place that it has there.
+    # It is renamed into the trash first: the race is about its place there.
     there = sh.path("store/.ckpt/trash/r/step-000000001.g1/D")
     with race(there, victim):
         done = purge(sh)

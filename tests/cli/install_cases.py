@@ -1,4 +1,4 @@
-"""cmake --install: what it brings, and that the installed program finds its parts."""
+"""cmake --install: the installed files, and that the installed program finds its parts."""
 import os
 import subprocess
 

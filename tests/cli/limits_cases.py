@@ -1,4 +1,4 @@
-"""Limits of the machine and of files made to pass them: open files, memory, dimensions, times."""
+"""Limits of the machine, and files that exceed them: open files, memory, dimensions, times."""
 import json
 import os
 import re
@@ -9,7 +9,7 @@ from runner import Skipped, check, main
 from torch_file import Tensor, save
 
 
-# Runs the words after FILE, and writes there what they took of memory at most.
+# Runs the command after FILE, and writes its peak memory to FILE.
 PEAK = """import resource, subprocess, sys
 code = subprocess.call(sys.argv[2:])
 open(sys.argv[1], "w").write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024))
@@ -17,7 +17,7 @@ sys.exit(code)"""
 
 
 def shards(sh, name, count):
-    """A model of so many files, one small tensor each, with an index."""
+    """A model of `count` files, one small tensor each, with an index."""
     directory = sh.path(name)
     directory.mkdir()
     index = {"metadata": {"total_size": 4 * count}, "weight_map": {}}
@@ -57,7 +57,7 @@ def case_the_limit_of_open_files_is_raised_as_far_as_it_goes(sh):
 
 def case_a_thread_that_the_system_refuses_is_no_error_of_ours(sh):
     if os.geteuid() != 0 or not shutil.which("setpriv"):
-        return  # the limit counts the processes of a user of its own
+        return  # the limit counts the processes of a separate user
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("source"))
     os.chmod(sh.directory, 0o777)
     nobody = ["prlimit", "--nproc=1:1", "setpriv", "--reuid", "65534", "--clear-groups"]
@@ -112,7 +112,7 @@ def case_list_and_status_read_no_manifest_over_the_memory(sh):
         check(int(peak.read_text()) < 64 << 20, f"{verb}: {int(peak.read_text()) >> 20} MiB resident")
     one = [c for c in sh.document("list", *at, "--memory", "64M")["data"]["checkpoints"] if c["step"] == 1][0]
     check(one["state"] == "unreadable" and "--memory" in one["reason"], str(one))
-    manifest.write_text(text)  # nothing of it stays
+    manifest.write_text(text)  # nothing remains
     states = [c["state"] for c in sh.document("list", *at)["data"]["checkpoints"]]
     check(states == ["durable"] * 2, f"not read again: {states}")
 

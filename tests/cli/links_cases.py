@@ -1,4 +1,4 @@
-"""Symbolic links in a store: what lies behind them is neither changed nor removed, and whoever meets one says so."""
+"""Symbolic links in a store: their targets are neither changed nor removed, and commands report the links."""
 import json
 import os
 import shutil
@@ -15,7 +15,7 @@ def save(sh, step, store="store", run="r", source="safetensors/single", **more):
 
 
 def stores(sh):
-    """Two stores: ours, and that of another, of which nothing may be lost."""
+    """Two stores: ours, and another user's, which must not change."""
     for step in STEPS:
         save(sh, step)
     shutil.copytree(sh.path("store"), sh.path("other"), symlinks=True)
@@ -24,7 +24,7 @@ def stores(sh):
 
 
 def seen(directory):
-    """Every file below, with its bytes and the file that it is."""
+    """Every file below, with its bytes and inode."""
     return {str(p.relative_to(directory)): (p.stat().st_ino, p.read_bytes())
             for p in sorted(directory.rglob("*")) if p.is_file() and not p.is_symlink()}
 
@@ -39,7 +39,7 @@ def policy(sh, text):
 
 
 def prune(sh, *words, **more):
-    # The disk under the tests may be nearly full: a policy made of flags waits for its grace all the same.
+    # The disk under the tests may be nearly full: a policy made of options still waits for its grace.
     if any(w.startswith("--keep") for w in words):
         words = (*words, "--purge-early-below", "0")
     return sh.run("prune", "--store", "store", "--apply", "-y", *words, **more)
@@ -228,7 +228,7 @@ def case_sources_may_be_links(sh):
     sh.run("verify", "link")
     sh.path("elsewhere").mkdir()
     sh.path("way").symlink_to("elsewhere")
-    sh.run("convert", "link", "way/out")  # a target that the user names may be reached through one
+    sh.run("convert", "link", "way/out")  # a target that the user names may be a link
     check(sh.path("elsewhere/out/manifest.json").is_file(), "nothing there")
 
 
@@ -268,7 +268,7 @@ def case_a_deep_directory_in_the_trash_stops_no_prune(sh):
     check(len(list(sh.path("store/r").glob("step-*"))) == 1, "nothing was deleted")
     sh.run("status", "--store", "store")
     sh.run("undelete", "r@3", "--store", "store")
-    subprocess.run(["rm", "-rf", at / "d"], check=True)  # deeper than shutil goes
+    subprocess.run(["rm", "-rf", at / "d"], check=True)  # deeper than shutil supports
 
 
 if __name__ == "__main__":

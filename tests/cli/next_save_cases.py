@@ -1,4 +1,4 @@
-"""ckpt next-save: what a script asks before it makes the trainer save."""
+"""ckpt next-save: a script asks whether the trainer should save."""
 import json
 import shutil
 
@@ -8,7 +8,7 @@ RUN = "llama"
 
 
 def make_store(sh, policy="", step=1000, cost=None):
-    """A run with one checkpoint of ours, saved long ago by its own clock; `cost`: what its save took."""
+    """A run with one checkpoint of ours, saved long ago by its own clock; `cost`: of its save."""
     store = sh.directory / "runs"
     save = store / RUN / f"step-{step:09}.g1"
     shutil.copytree(sh.golden / "ckpt/1.0-mesh/ckpt", save)
@@ -34,7 +34,7 @@ def case_next_save_answers_with_its_exit_code_and_one_line(sh):
     sh.run(*at, "777", out="^due ")  # 500 was passed without a save
     sh.run(*at, str(last), code=1, out="this step is already saved")
     check(sh.run(*at, "500", "-q").out == "", "-q speaks")
-    sh.run("next-save", RUN, "--store", store, code=1, out="^not yet  next at step 500")  # nobody says how far the job is
+    sh.run("next-save", RUN, "--store", store, code=1, out="^not yet  next at step 500")  # no --step
     data = sh.document(*at, "777")["data"]
     check(data["due"] and data["next_step"] == 777 and data["last_step"] == last and data["rules_from"] == "ckpt.toml", str(data))
     data = sh.document(*at, "0", code=1)["data"]

@@ -1,4 +1,4 @@
-"""A target either holds a name or refuses it before anything is written, and a dry run says the same."""
+"""A target either stores a name or refuses it before anything is written, and a dry run reports the same."""
 import json
 import os
 import shutil
@@ -11,7 +11,7 @@ NAMES = {
     "last nul": ["a\0"], "first nul": ["\0" + "0"], "long": ["n" * 300], "line": ["a\nb"], "escape": ["\x1b[31m"], "percent": ["%"],
     "folder and file": ["a", "a.b"], "escaped": ["a/b", "a%2Fb"], "cases": ["Weight", "weight"], "value": ["a.__value__", "a"],
     "own": ["latest", "config.json", "model.safetensors.index.json", ".metadata", "manifest.json", "zero", "fp32", "optimizer_state.pt"],
-    "metadata": ["__metadata__"],  # which safetensors keeps for itself
+    "metadata": ["__metadata__"],  # which safetensors reserves
 }
 DEEPSPEED = ("--zero-stage", "1", "--dp", "2", "--fresh-optimizer")
 TARGETS = {

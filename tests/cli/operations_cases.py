@@ -15,7 +15,7 @@ def packaging(sh):
 
 
 def stub(sh, name, body):
-    """A program in front of all others, which writes its arguments down first."""
+    """A stub that precedes all other programs in PATH and records its arguments."""
     folder = sh.directory / "bin"
     folder.mkdir(exist_ok=True)
     file = folder / name
@@ -186,7 +186,7 @@ def case_every_verb_has_its_completions_and_its_page(sh):
 
 
 def cron_command(line):
-    """What cron gives to the shell: the first bare % ends the command, and \\% is a %."""
+    """The command that cron passes to the shell: the first bare % ends the command, and \\% is a %."""
     command = re.split(r"(?<!\\)%", line.split(None, 6)[6])[0]
     return command.replace("\\%", "%")
 

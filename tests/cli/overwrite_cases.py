@@ -1,4 +1,4 @@
-"""--overwrite: what it removes is accounted for file by file, or nothing is removed."""
+"""--overwrite: every removed file is accounted for, or nothing is removed."""
 import fcntl
 import os
 import shutil
@@ -23,7 +23,7 @@ def made(sh, name, *more):
 
 
 def refused(sh, target, *names, source=None, verb="convert", to="safetensors"):
-    """Nothing changes, and what else stands there is named."""
+    """Nothing changes, and the other files are named."""
     before = tree(sh.path(target).parent)
     source = source or sh.checkpoint(SINGLE)
     for flags in (["-n"], []):
@@ -50,7 +50,7 @@ def case_files_that_are_complete_each_are_not_one_checkpoint(sh):
     shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("parts/a.safetensors"))
     shutil.copy(sh.checkpoint("safetensors/dtypes") / "dtypes.safetensors", sh.path("parts/b.safetensors"))
     refused(sh, "parts", "independent checkpoint files", source=sh.checkpoint(TIED))
-    # One of them alone is a checkpoint; the others do not need it.
+    # Each of them is a checkpoint; the others do not need it.
     sh.run("convert", sh.checkpoint(TIED), "parts/b.safetensors", "--overwrite")
 
 

@@ -1,4 +1,4 @@
-"""ckpt prune, undelete and why: a store as an operator has it, on a real file system."""
+"""ckpt prune, undelete and why, as an operator uses them, on a real file system."""
 import fcntl
 import json
 import os
@@ -32,7 +32,7 @@ def steps(folder):
 
 
 def prune(sh, *words, code=0, **more):
-    # The disk under the tests may be nearly full: a policy made of flags waits for its grace all the same.
+    # The disk under the tests may be nearly full: a policy made of options still waits for its grace.
     waits = ("--purge-early-below", "0") if any(w.startswith("--keep") for w in words) and "--purge-early-below" not in words else ()
     return sh.run("prune", "--store", "store", *words, *waits, code=code, **more)
 
@@ -145,7 +145,7 @@ def holds_a_lease(process):
 
 
 def stopped_while_reading(sh, *words):
-    """A command that was stopped while it holds its lease: it gets a moment at a time until it does."""
+    """A command that is stopped while it holds its lease: it runs for a moment at a time until it does."""
     for _ in range(100):
         shutil.rmtree(sh.path("out"), ignore_errors=True)
         process = subprocess.Popen([sh.program, *map(os.fspath, words), "--no-mpi"], cwd=sh.directory, env=sh.environment(),
@@ -187,7 +187,7 @@ def case_pins_links_and_partials_stay(sh):
     marks = run / "step-000000001.g1" / "marks"
     marks.mkdir()
     (marks / "garbage").mkdir()
-    (marks / "pin-0000000000000000.json").write_text("{ torn")  # nobody knows what was said
+    (marks / "pin-0000000000000000.json").write_text("{ torn")  # the marks are unknown
     prune(sh, "--keep-last", "4", "--apply", out="^2 checkpoints moved to the trash")
     check(steps(run)[:2] == [1, 2] and (run / "step-000000009.partial-0123").is_dir(), str(names(run)))
     check(sh.path("elsewhere").is_dir(), "a link was followed")
@@ -218,10 +218,10 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@77", "--store", "store", code=10)
     for name in ("llama@2", "llama@1", "llama@6"):
         sh.document("why", name, "--store", "store")
-    # As after a command for all three that was killed when the second was back.
+    # As after a command for all three that was killed when the second was restored.
     data = sh.document("undelete", "llama@1", "llama@2", "llama@3", "--store", "store")["data"]
     check([one["step"] for one in data["restored"]] == [1, 3] and [one["step"] for one in data["in_place"]] == [2], str(data))
-    # By their ids, too, which those copies have in common.
+    # Also by their ids, which those copies share.
     shutil.rmtree(run)
     for step in (1, 2, 3):
         sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "ids", "--step", str(step))
@@ -268,13 +268,13 @@ def case_two_processes_do_not_delete_at_once(sh):
     fcntl.flock(other, fcntl.LOCK_EX)
     prune(sh, "--keep-last", "3", "--apply", code=11, err="another process deletes")
     prune(sh, "--keep-last", "3", "--apply", "--lock-timeout", "50ms", code=11)
-    prune(sh, "--keep-last", "3")  # looking needs no lock
+    prune(sh, "--keep-last", "3")  # reading needs no lock
     os.close(other)
     prune(sh, "--keep-last", "3", "--apply")
 
 
 def aged(place, minutes=60):
-    """Files of another tool that were written so long ago: its save has ended."""
+    """Old files of another tool, whose save has ended."""
     then = time.time() - 60 * minutes
     for path in [*place.rglob("*"), place]:
         os.utime(path, (then, then), follow_symlinks=False)
@@ -361,7 +361,7 @@ def case_what_a_link_in_a_checkpoint_of_ours_leads_into_stays(sh):
         return prune(sh, *words, "--keep-last", "1", **more)
 
     for name in (weights, "shards/weights"):
-        for run, other in (("llama", "llama"), ("zebra", "llama")):  # of another run too, whatever run is asked for
+        for run, other in (("llama", "llama"), ("zebra", "llama")):  # of another run too, whichever run is requested
             store(sh), store(sh, run="zebra")
             file = linked(run, other, 6, name)
             last("llama", "-y", out=[rf"^llama\t1\t.*\tKEEP\tholds bytes of {run}/step-000000006.g6", "^would delete 4 of 6 "])
@@ -445,7 +445,7 @@ def many(sh, count):
 
 
 def signalled(sh, which, when, *words):
-    """A prune that gets a signal once `when(started)` is true: its exit code, and what it said."""
+    """A prune that gets a signal once `when(started)` is true: its exit code and output."""
     process = subprocess.Popen([sh.program, "prune", "--store", "store", "--purge-early-below", "0", *words], cwd=sh.directory,
                                env=sh.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     started = time.monotonic()
@@ -474,7 +474,7 @@ def case_a_signal_while_it_plans_ends_it_without_a_plan(sh):
                 ended += 1
                 check("error: store: stopped" in err and "delete" not in out, "a plan that is none", out + err)
                 check(len(steps(run)) == count, "something was deleted", out + err)
-            elif more:  # it had ended before
+            elif more:  # it had already ended
                 sh.run("undelete", "many/step-000000001.g1", "--store", "store")
         check(ended, "never seen while it plans")
 
@@ -513,7 +513,7 @@ def case_a_reader_of_one_file_holds_its_checkpoint(sh):
     reader = subprocess.Popen([sys.executable, "-c", f"import fcntl,os,time; fcntl.flock(os.open({str(run / 'checkpoint-1000')!r}, os.O_RDONLY), fcntl.LOCK_EX); print('x', flush=True); time.sleep(600)"],
                               stdout=subprocess.PIPE)
     reader.stdout.readline()
-    try:  # whoever reads a file of what is being deleted is refused, so the deleter sees whoever reads one
+    try:  # a reader of a file of a checkpoint that is being deleted is refused, so the deleter sees every reader
         sh.run("convert", run / "checkpoint-1000" / "model.safetensors", "copy", "--to", "ckpt", code=11)
     finally:
         reader.kill()
@@ -536,7 +536,7 @@ def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
 
 
 def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
-    """Orbax and Megatron: nothing of them is read, so names and sizes stand for the quick look at what stays."""
+    """Orbax and Megatron: their data is not read, so the quick check of kept checkpoints compares names and sizes."""
     orbax, megatron, legacy = (sh.path("store") / name for name in ("jax", "mcore", "mega"))
     for step in (10, 20, 30, 40):
         shutil.copytree(sh.checkpoint("orbax/direct_standard") / "final", orbax / str(step))
@@ -546,7 +546,7 @@ def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
             (legacy / f"iter_{step:07}" / f"mp_rank_{rank}" / "model_optim_rng.pt").write_bytes(b"x")
     sh.run("verify", orbax / "40", "--quick", out=["ok   orbax · .*names and sizes", "^note .*reading is not supported"])
     sh.run("verify", orbax / "40", code=12)
-    # What is not whole does not count as kept: the one before it stays in its place.
+    # An incomplete checkpoint does not count as kept: the previous one stays instead.
     aged(sh.path("store"))
     (orbax / "40" / "manifest.ocdbt").unlink()
     (megatron / "iter_0000040" / "__0_1.distcp").unlink()

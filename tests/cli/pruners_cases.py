@@ -1,5 +1,5 @@
-"""ckpt prune by several real processes on one store at once, and beside saves: each answers 0 or 11, they decide the same, and
-what is left is what one of them alone would have left."""
+"""ckpt prune by several real processes on one store at once, and beside saves: each exits with 0 or 11, they decide the
+same, and the result is that of a single prune."""
 import json
 import random
 import shutil
@@ -34,7 +34,7 @@ def store(sh, steps):
 
 
 def tree(place):
-    """Its files, without what was said of it later."""
+    """Its files, without later marks."""
     return {p.relative_to(place).as_posix(): p.read_bytes() for p in place.rglob("*")
             if p.is_file() and "marks" not in p.relative_to(place).parts}
 

@@ -1,4 +1,4 @@
-"""Under mpirun: one voice, one exit code, the same result."""
+"""Under mpirun: one rank prints, one exit code, the same result."""
 import json
 import os
 import random
@@ -83,7 +83,7 @@ def case_damage_anywhere_in_a_universal_source_is_found_by_one_rank_and_by_two(s
 
 
 def case_the_peak_is_that_of_the_largest_rank(sh):
-    """Rank 0 has one thread, so few buffers; rank 1 has eight with buffers of their own."""
+    """Rank 0 has one thread, so few buffers; rank 1 has eight, each with its buffers."""
     big_checkpoint(sh, mebibytes=256)
     one = [sh.mpirun, "--oversubscribe", "-n", "1", "-x", "CKPT_THREADS=1", sh.program, "convert",
            "big.safetensors", "o.safetensors", "--json", ":", "-n", "1", "-x", "CKPT_THREADS=8"]
@@ -97,7 +97,7 @@ def case_a_failure_is_told_once_with_one_exit_code(sh):
     check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
     check(os.listdir(sh.directory) == [], "left-overs")
     broken = sh.checkpoint("broken/zip_flipped_tensor_byte")
-    for _ in range(8):  # mpirun kills the others once one has ended: none may end before rank 0 has told
+    for _ in range(8):  # mpirun kills the others once one has ended: none may end before rank 0 has printed the error
         result = sh.run("convert", broken, "o.safetensors", code=15, launcher=launched(sh, 3), env=sh.mpi_environment,
                         id="E1503", err=["^  tensor   emb.weight", r"^  rank     \d on "])
         check(len(re.findall("^error:", result.err, re.M)) == 1, "not one message", result)
@@ -111,7 +111,8 @@ def case_a_late_rank_0_still_tells_a_mistake(sh):
 
 
 def case_no_plug_in_is_loaded_from_the_current_directory(sh):
-    """A downloaded checkpoint may hold a file of that name. Here it is no library: whoever opens it says so."""
+    """A downloaded checkpoint may hold a file of that name. This one is not a library, so opening it would show in the
+    error."""
     sh.path("libckpt_mpi.so").write_text("not a library")
     shutil.copy(sh.checkpoint("safetensors/single") / "model.safetensors", sh.path("x.safetensors"))
     for searched in ({}, {"LD_LIBRARY_PATH": ""}, {"LD_LIBRARY_PATH": "."}):
@@ -121,7 +122,7 @@ def case_no_plug_in_is_loaded_from_the_current_directory(sh):
             run = subprocess.run(["ckpt", *words], cwd=sh.directory, env=environment, timeout=60, stdin=subprocess.DEVNULL,
                                  capture_output=True, text=True)
             check("invalid ELF header" not in run.stderr and "file too short" not in run.stderr, run.stderr)
-    sh.path("bin").mkdir()  # the program alone, as where the package with the plug-in is not installed
+    sh.path("bin").mkdir()  # only the program, as if the package with the plug-in were not installed
     shutil.copy(sh.program, sh.path("bin/ckpt"))
     run = subprocess.run(["bin/ckpt", "convert", "x.safetensors", "o"], cwd=sh.directory, timeout=60, stdin=subprocess.DEVNULL,
                          env={**sh.environment(), "SLURM_STEP_NUM_TASKS": "2", "LD_LIBRARY_PATH": "."}, capture_output=True, text=True)
@@ -164,7 +165,7 @@ def case_a_killed_rank_ends_all_within_a_minute_and_publishes_nothing(sh):
 
 
 def case_sigterm_to_mpirun_leaves_a_whole_target_or_none_and_one_message_at_most(sh):
-    """mpirun passes the signal on when it gets to it, and kills after a second: the end may come before either."""
+    """mpirun forwards the signal with a delay, and kills after a second: the program may end before either."""
     big_checkpoint(sh, mebibytes=2048)
     process = subprocess.Popen([*launched(sh, 3), sh.program, "convert", "big.safetensors", "o", "--threads", "1"],
                                cwd=sh.directory, env=sh.environment(sh.mpi_environment), stdin=subprocess.DEVNULL,
@@ -193,7 +194,7 @@ def case_mistakes_are_told_once(sh):
 
 
 def case_a_promised_world_that_cannot_be_joined_is_2(sh):
-    """The environment of a launcher, without the launcher: the ranks would all believe that they are alone."""
+    """The environment of a launcher, without the launcher: every rank would assume that it is alone."""
     result = sh.run("convert", sh.checkpoint(ZERO2), "o", code=2, id="E202", err=["PMI_SIZE=2", "--no-mpi"],
                     env={"PMI_SIZE": "2", "PMI_RANK": "0", **sh.mpi_environment})
     check(os.listdir(sh.directory) == [], "something was written", result)

@@ -1,4 +1,4 @@
-"""ckpt repair: what crashed saves left, manifests that are lost or torn, deletions that were stopped."""
+"""ckpt repair: leftovers of crashed saves, lost or torn manifests, interrupted deletions."""
 import fcntl
 import json
 import os
@@ -197,7 +197,7 @@ def names(sh, path):
 
 
 def check_salvaged(sh, out, lost):
-    """What is not lost is there, bit for bit, and nothing else."""
+    """Exactly the tensors that are not lost are stored, bit for bit."""
     whole = names(sh, sh.checkpoint("ckpt/1.0-mesh"))
     check(lost and lost < whole and names(sh, out) == whole - lost, f"lost {sorted(lost)} of {sorted(whole)}")
     sh.run("verify", out, out="ok")

@@ -1,4 +1,4 @@
-"""A conversion whose process is killed, and the next one that goes on from what it had finished."""
+"""A conversion that is killed, and the next one, which continues from its finished leaves."""
 import json
 import os
 import signal
@@ -25,8 +25,8 @@ def finished_leaves(sh, target):
 
 
 def killed_midway(sh, *words, target, which=signal.SIGKILL):
-    """Runs a conversion of a large checkpoint, one twice as large where the last one was over too soon, and ends it when
-    some leaf is finished."""
+    """Runs a conversion of a large checkpoint, twice as large if the last one ended too soon, and kills it when some
+    leaf is finished."""
     for mebibytes in (256, 512, 1024, 2048, 4096):
         big_checkpoint(sh, mebibytes=mebibytes)
         process = start(sh, "convert", "big.safetensors", target, "--threads", "1", *words)
@@ -45,7 +45,7 @@ def killed_midway(sh, *words, target, which=signal.SIGKILL):
 
 
 def expect_goes_on(sh, *words, target):
-    """The next run takes up what is finished, and ends with the bytes of one that nothing disturbed."""
+    """The next run reuses finished leaves, and its bytes equal those of an undisturbed run."""
     finished = finished_leaves(sh, target)
     data = sh.document("convert", "big.safetensors", target, *words)["data"]
     check(LEAF <= data["resumed_bytes"] <= finished * LEAF, f"{data['resumed_bytes']} of {finished} leaves")

@@ -1,7 +1,7 @@
-"""Runs ckpt as a user does and checks what comes back: exit code, standard output, standard error.
+"""Runs ckpt as a user does and checks exit code, standard output and standard error.
 
 A case file defines functions named `case_*` with one parameter, the Shell. `main` runs those whose names begin with a
-prefix, or all, each in an empty directory of its own.
+prefix, or all, each in a separate empty directory.
 """
 import argparse
 import json
@@ -43,14 +43,14 @@ class Shell:
         self.mpi_environment = {
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_btl_vader_single_copy_mechanism": "none",  # which containers forbid
-            "ASAN_OPTIONS": "detect_leaks=0"}  # OpenMPI unloads parts of itself, whose leaks then have no name
+            "ASAN_OPTIONS": "detect_leaks=0"}  # OpenMPI unloads parts of itself, so their leaks have no symbol names
 
     def environment(self, extra=None):
         kept = {k: v for k, v in os.environ.items() if not re.match(r"CKPT_|OMPI_COMM|PMI|SLURM|NO_COLOR|CLICOLOR|COLUMNS", k)}
         return {**kept, "LC_ALL": "C.UTF-8", "TERM": "xterm", **(extra or {})}
 
     def needs_free(self, mebibytes):
-        """Skips the case where its files would not fit."""
+        """Skips the case if its files would not fit."""
         free = shutil.disk_usage(self.directory).free >> 20
         if free < mebibytes:
             raise Skipped(f"needs {mebibytes} MiB of free space in {tempfile.gettempdir()}, which has {free}")
@@ -89,7 +89,7 @@ class Shell:
         return document
 
     def terminal(self, *words, env=None, columns=100):
-        """Runs `ckpt WORDS` with a terminal as standard output and error; returns (exit code, what the terminal got)."""
+        """Runs `ckpt WORDS` with a terminal as standard output and error; returns (exit code, terminal output)."""
         main, side = pty.openpty()
         process = subprocess.Popen([self.program, *map(os.fspath, words)], cwd=self.directory, stdin=subprocess.DEVNULL,
                                    stdout=side, stderr=side, env=self.environment({"COLUMNS": str(columns), **(env or {})}))
@@ -148,6 +148,6 @@ def main(cases):
             where = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
             print(f"FAILED  {name}\n{' '.join(where[1:])}\n{type(error).__name__}: {error}\n")
         finally:
-            subprocess.run(["rm", "-rf", directory], check=False)  # deeper than shutil goes
+            subprocess.run(["rm", "-rf", directory], check=False)  # deeper than shutil supports
     print(f"{ran} cases, {failed} failed" + (f", {skipped} skipped" if skipped else ""))
     sys.exit(1 if failed or not ran else 0)

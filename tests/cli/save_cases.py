@@ -64,7 +64,7 @@ def case_what_is_imported_is_as_old_as_its_source(sh):
         check(days or "age" not in told.out, "a new one's age")
     created = [one["created"] for one in listed(sh)]
     check(created == sorted(created, reverse=True), str(created))
-    # An old history that came in at once is thinned by the days of its training, and within has passed.
+    # An old history imported at once is thinned by its training days, and `within` has passed.
     for rule, kept in (("--keep-daily=9", {1, 2, 3, 4}), ("--keep-daily=2", {2, 3, 4}), ("--keep-within=2d", {2, 4})):
         plan = sh.document("prune", *AT, rule, "-y")["data"]["checkpoints"]
         check({one["step"] for one in plan if one["decision"] == "KEEP"} == kept, f"{rule}: {plan}")
@@ -160,7 +160,7 @@ def case_a_linked_save_that_leaves_something_out_says_so_and_ends_with_3(sh):
     sh.run("save", "done", *at, "-n", code=3, err="extra.safetensors")
     sh.run("save", "done", *at, code=3, err="extra.safetensors", out="^saved ")
     check(not list(sh.path("runs").rglob("extra*")), "it was linked")
-    sh.run("save", "done", *at, code=3)  # it is there already, and still lacks something
+    sh.run("save", "done", *at, code=3)  # it exists already, and still lacks something
     sh.run("save", "done", *at, "--allow-skipped")
 
 
@@ -293,7 +293,7 @@ def case_a_run_that_went_back_says_so_and_its_stale_steps_win_nothing(sh):
 
 
 def different(sh, number):
-    """A source of its own, so that no save of it was done before."""
+    """A separate source, which was not saved before."""
     source = sh.path(f"source-{number}")
     shutil.copytree(sh.checkpoint("safetensors/single"), source)
     for path in source.rglob("*"):
@@ -308,7 +308,7 @@ def case_every_roll_back_counts_also_the_second_to_the_same_step(sh):
         return told.out
     def series(run):
         return {(c["step"], c["generation"]): c["series"] for c in listed(sh) if c["run"] == run}
-    # The newest was saved at the step itself again: later ones stand all the same.
+    # The newest was saved at that step again: later ones still exist.
     told = save_all("a", (100,), (110,), (120,), (100,), (105, "--back-to", "100"))
     check("series 1 begins: checkpoints of this run after step 100 are superseded" in told, told)
     check(series("a")[105, 5] == 1, str(series("a")))
@@ -330,7 +330,7 @@ def case_a_damaged_manifest_changes_no_series(sh):
     for name in ("manifest.json", "index/manifest.json"):
         (newest / name).write_text("{")
     sh.run("save", different(sh, 40), *AT, "--run", "r", "--step", "40")
-    # All of the last series is gone but for the records in the trash.
+    # Only records in the trash remain of the last series.
     for victim in sh.path("runs/r").glob("step-*.g[3456]"):
         shutil.rmtree(victim)
     record = {"format": "ckpt.trash/1", "state": "purged", "id": "", "step": 50, "bytes": 1, "series": 7, "series_from": 30, "created_ms": 1,

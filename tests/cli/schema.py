@@ -1,5 +1,5 @@
-"""A strict check of JSON values against the schemas of schemas/: every keyword used there is known here, and members that
-a schema does not name are refused, so that no document can grow past its description."""
+"""A strict check of JSON values against the schemas of schemas/: every keyword used there is supported, and members
+that a schema does not name are refused, so no document can have undocumented members."""
 import base64
 import json
 import pathlib
@@ -13,7 +13,7 @@ class Schemas:
         self.all = {p.name: json.loads(p.read_text()) for p in pathlib.Path(folder).glob("*.schema.json")}
 
     def findings(self, name, value):
-        """What is wrong with `value` as a document of schema NAME.schema.json; empty when nothing is."""
+        """The errors of `value` as a document of schema NAME.schema.json; empty if it is valid."""
         file = f"{name}.schema.json"
         if file not in self.all:
             return [f"there is no {file}"]

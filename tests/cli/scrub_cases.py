@@ -1,4 +1,4 @@
-"""ckpt verify --all: a rotating scrub of a store, and what it leaves in list, why and prune."""
+"""ckpt verify --all: a rotating scrub of a store, and its effect on list, why and prune."""
 import fcntl
 import json
 import os
@@ -25,7 +25,7 @@ def place(sh, step, run="llama"):
 
 
 def damage(checkpoint):
-    """Turns one byte of the largest data file."""
+    """Changes one byte of the largest data file."""
     file = max((checkpoint / "shards").rglob("*.safetensors"), key=lambda p: p.stat().st_size)
     data = bytearray(file.read_bytes())
     data[-1] ^= 1
@@ -59,7 +59,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     check(all(one["verified"] for one in listed), str(listed))
     sh.run("status", "--store", "store", out="verified up to step 3")
     sh.run("list", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
-    sh.run("verify", place(sh, 2), out="ok", not_out="not part of")  # marks are no strangers
+    sh.run("verify", place(sh, 2), out="ok", not_out="not part of")  # marks are not foreign files
 
 
 def case_damage_is_recorded_and_the_scrub_goes_on(sh):
@@ -73,7 +73,7 @@ def case_damage_is_recorded_and_the_scrub_goes_on(sh):
     check(states(sh) == {("llama", 1): "verified", ("llama", 2): "corrupt", ("llama", 3): "verified"}, str(states(sh)))
     sh.run("list", "--store", "store", out=f"corrupt\t.*{file.name}")
     sh.run("verify", "--all", "--store", "store", code=1, out=["^llama@step-000000002.g2   DAMAGED", "^  damage  ", "2 intact · 1 damaged"])
-    shutil.rmtree(place(sh, 2) / "shards")  # made good again from elsewhere
+    shutil.rmtree(place(sh, 2) / "shards")  # restored from a copy
     shutil.copytree(sh.path("one/shards"), place(sh, 2) / "shards")
     scrub(sh)
     check(set(states(sh).values()) == {"verified"}, str(states(sh)))
@@ -96,7 +96,7 @@ def case_only_what_is_due_is_looked_at(sh):
     check(data["due"] == 0 and not data["checkpoints"], str(data))
     mark, = (place(sh, 2) / "marks").glob("verified-*.json")
     said = json.loads(mark.read_text())
-    for at, due in (("2020-01-01T00:00:00.000Z", 1), ("2999-01-01T00:00:00.000Z", 1)):  # by a clock that was ahead: it says nothing
+    for at, due in (("2020-01-01T00:00:00.000Z", 1), ("2999-01-01T00:00:00.000Z", 1)):  # a clock was ahead
         mark.write_text(json.dumps({**said, "at": at}))
         sh.run("list", "--rebuild", "--store", "store")
         check(scrub(sh, "--max-age", "30d")["data"]["due"] == due, at)

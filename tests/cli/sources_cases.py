@@ -1,4 +1,4 @@
-"""Sources as trainers leave them, and targets as users name them: files made by hand, and golden ones put together."""
+"""Sources as trainers write them, and targets as users name them: hand-made files, and combined golden ones."""
 import argparse
 import enum
 import json
@@ -148,7 +148,7 @@ def case_files_beside_torch_files_are_named_wherever_they_stand(sh):
     sh.path("run/README").write_text("of a person")
     sh.run("convert", "run", "u", code=3, err="skipped 5 files.*: ema/model.safetensors, ema.pkl, noext, sub/deeper/y.bin, sub/x.pt;")
     sh.run("convert", "run", "w", "--only", "weights", code=3)
-    sh.run("convert", "run", "n", "--only", "model.w")  # what was asked for by its name is there
+    sh.run("convert", "run", "n", "--only", "model.w")  # the tensor requested by name is stored
     sh.run("convert", "run", "v", "--allow-skipped", err="skipped 5 files")
 
 
@@ -294,7 +294,7 @@ def case_a_source_that_was_rewritten_is_another_one(sh):
         file.write(data)
     os.utime(sh.path("m.safetensors"), ns=(before.st_atime_ns, before.st_mtime_ns))
     sh.run("convert", "m.safetensors", "u", code=2, err="already exists")
-    # Of the universal format the hashes say it all: a copy with its times is the same source.
+    # The hashes identify a universal checkpoint: a copy with its times is the same source.
     sh.run("convert", "u", "v")
     shutil.copytree(sh.path("u"), sh.path("w"))
     sh.run("convert", "w", "v", out="already done")
@@ -359,7 +359,7 @@ def case_what_we_write_as_hdf5_reads_back_bit_for_bit(sh):
 
 
 def case_hdf5_without_its_helper_is_unsupported(sh):
-    """The program alone, as where the package with ckpt-h5 is not installed."""
+    """Only the program, as if the package with ckpt-h5 were not installed."""
     sh.path("bin").mkdir()
     shutil.copy(sh.program, sh.path("bin/ckpt"))
     [file] = sh.checkpoint("hdf5/plain_groups").iterdir()

@@ -1,5 +1,6 @@
-"""A store on a file system that is full, or mounted read-only: the catalog costs a warning, every answer is the same, a save
-fails whole, and afterwards everything works again. Deletion stops at mount points. The file systems are a small tmpfs in a namespace of its own.
+"""A store on a file system that is full, or mounted read-only: the catalog causes a warning, every answer is the same,
+a save fails without a trace, and afterwards everything works again. Deletion stops at mount points. The file systems are a small tmpfs in a separate
+namespace.
 
     python3 store_mounts.py --ckpt CKPT --golden GOLDEN
 """
@@ -42,7 +43,7 @@ class Job:
         return document["data"]["checkpoints"], document["data"]["indexed"], warnings
 
     def tree(self):
-        """Of the checkpoints: the catalog is its own affair."""
+        """Of the checkpoints, without the catalog."""
         return {p.relative_to(self.store).as_posix(): p.read_bytes() for p in self.store.rglob("*") if p.is_file() and ".ckpt" not in p.parts}
 
     def remount(self, *words):
@@ -55,7 +56,7 @@ class Job:
 
 
 def fill_disk(job):
-    """Until not one block is free, by STORE/filler."""
+    """Fills the disk with STORE/filler until no block is free."""
     with open(job.store / "filler", "wb", buffering=0) as filler:
         try:
             while True:
@@ -71,7 +72,7 @@ def check_full(job):
             for file in (job.store / ".ckpt").glob("catalog.sqlite*"):
                 file.unlink()
         else:
-            job.run("pin", "r@1", "--owner", "ana")  # whose note is to be folded in
+            job.run("pin", "r@1", "--owner", "ana")  # whose note the catalog must process
         fill_disk(job)
         before = job.tree()
         rows, indexed, _ = job.listed()
@@ -84,7 +85,7 @@ def check_full(job):
 
 
 def check_pruned_when_full(job):
-    """Where no block is free a deletion has no room for its record, unless the index makes it."""
+    """If no block is free, a deletion has no room for its record unless the index is removed."""
     for step in range(10, 16):
         job.save(step)
     job.listed()
@@ -104,7 +105,7 @@ def check_read_only(job):
             for file in (job.store / ".ckpt").glob("catalog.sqlite*"):
                 file.unlink()
         else:
-            job.save(2)  # its note is not folded in
+            job.save(2)  # its note is not processed
         before = job.tree()
         job.remount("remount,ro")
         rows, _, _ = job.listed()

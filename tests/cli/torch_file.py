@@ -53,7 +53,7 @@ for _function in (_rebuild_tensor_v2, _rebuild_parameter_with_state):
 
 
 class _Rebuilt:
-    """What a Tensor is pickled as: a call of torch._utils._rebuild_tensor_v2."""
+    """The pickled form of a Tensor: a call of torch._utils._rebuild_tensor_v2."""
 
     def __init__(self, tensor, key):
         steps, step = [], 1
@@ -83,7 +83,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _stand_in_for_torch():
-    """Modules by which pickle finds the names above; gone again afterwards."""
+    """Modules in which pickle finds the names above; removed afterwards."""
     torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
     torch.FloatStorage, torch.ByteStorage, torch._utils = _FloatStorage, _ByteStorage, utils
     utils._rebuild_tensor_v2, utils._rebuild_parameter_with_state = _rebuild_tensor_v2, _rebuild_parameter_with_state

@@ -1,6 +1,6 @@
-"""Two hosts save into one run and prune its store at the same time. The hosts are simulated: each has its own names of
-processes, host and mounts (namespaces), and both have the same directory. Nothing that was saved is lost or half there, no
-generation is given twice, what a policy keeps stays, and the catalog is what the disk holds.
+"""Two hosts save into one run and prune its store at the same time. The hosts are simulated: each has its own
+namespaces of processes, host name and mounts, and both have the same directory. No saved checkpoint is lost or
+incomplete, no generation is used twice, kept checkpoints stay, and the catalog equals the contents of the disk.
 
     python3 two_hosts.py --ckpt CKPT --golden GOLDEN [--saves N]
 """

@@ -1,6 +1,7 @@
-"""A store on a real file system whose locks do not reach everyone: one directory, mounted twice by bindfs (FUSE), whose locks are
-each mount's own. What one mount reads the other does not delete; what was killed is found dead; saves and conversions leave each
-other's partials; repair removes them. Skipped where bindfs is not installed or may not mount.
+"""A store on a real file system whose locks do not reach everyone: one directory, mounted twice by bindfs (FUSE), with
+separate locks for each mount. A checkpoint read through one mount is not deleted through the other; killed readers are
+recognised as dead; saves and conversions do not touch each other's partials; repair removes them. Skipped if bindfs is
+not installed or cannot mount.
 
     python3 two_mounts.py --ckpt CKPT --golden GOLDEN
 """
@@ -43,7 +44,7 @@ class Job:
         return [name for name in os.listdir(found) if name.count("-") >= 5 and not name.startswith(("seen-", "look-"))]
 
     def reading(self, checkpoint):
-        """A verify that has claimed the checkpoint, stopped in the midst."""
+        """A verify that has claimed the checkpoint and is stopped."""
         for _ in range(20):
             reader = subprocess.Popen([self.options.ckpt, "verify", checkpoint], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                       env=self.environment)
@@ -71,7 +72,7 @@ def test(job):
         job.run("save", job.directory / "big.safetensors", "--store", job.mounts[0] / "store", "--run", "r", "--step", step)
     names = sorted(os.listdir(job.directory / "under/store/r"))
     check(len(names) == 3, f"{names}")
-    # The first prune on a host cannot know yet that all readers claim; what ten minutes of watching find out is said here.
+    # The first prune on a host cannot know yet that all readers have claims; this simulates ten minutes of observation.
     job.prune(1, 3)
     check(sorted(os.listdir(job.directory / "under/store/r")) == names, "nothing goes before")
     (job.directory / "under/store/.ckpt/claims/ready").write_text("")

@@ -270,7 +270,7 @@ def case_targets_that_are_no_paths_are_refused_before_anything_is_read(sh):
 
 
 def case_a_format_known_by_name_only_is_12_and_named(sh):
-    # Whoever is told that it is not read is told what reads its tensors.
+    # The error for an unread format names a format that reads its tensors.
     sh.run("inspect", sh.checkpoint("megatron/core_torch_dist_w4"), code=12, err=["Megatron", "^hint: --from dcp reads its tensors"])
     sh.run("inspect", sh.checkpoint("megatron/core_torch_dist_w4"), "--from", "dcp", out="in 4 tensors", err="skipped a file, .*common.pt")
     sh.run("inspect", sh.checkpoint("orbax/direct_standard"), code=12, err="Orbax")

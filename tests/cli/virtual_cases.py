@@ -161,7 +161,7 @@ def case_an_owner_that_cannot_be_seen_protects(sh):
     prune(sh, out="holds bytes of .*/disk/v")
     manifest.write_bytes(text)
     sh.run("verify", "disk/v", "--against", saved, out="0 different")
-    # The directory that held it is gone with it.
+    # The directory that contained it was removed too.
     shutil.rmtree(sh.path("disk"))
     prune(sh)
     check(not saved.exists(), "a checkpoint is kept for nobody")
@@ -232,7 +232,7 @@ def case_materialize_loses_nothing(sh):
     sh.run("materialize", "v", code=11, err=(file.name, "written or copied since"))
     check("references" in json.loads(sh.path("v/manifest.json").read_text()), "replaced without its bytes")
     os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    # Files that nothing accounts for.
+    # Files that are not accounted for.
     sh.path("v/notes.txt").write_text("mine")
     sh.run("materialize", "v", code=2, err="notes.txt")
     sh.path("v/notes.txt").unlink()
@@ -261,14 +261,14 @@ def case_overwrite_respects_and_moves_references(sh):
     sh.run("convert", "src", saved, "--overwrite", code=2, err="the virtual checkpoint .*/v refers to its files")
     sh.run("convert", other, "v", "--virtual", "--overwrite")
     check(not marks_in(saved) and len(marks_in(other)) == 1, "the mark did not follow")
-    # The same again: done, and a mark that was lost is written.
+    # The same command again: already done, and a lost mark is written.
     shutil.rmtree(other / "marks")
     sh.run("convert", other, "v", "--virtual", out="^already done")
     check(len(marks_in(other)) == 1, "not protected")
 
 
 def case_it_replaces_no_checkpoint_of_its_run(sh):
-    """A virtual checkpoint in a run is kept, and counts for no rule: its source is not deleted in its favour."""
+    """A virtual checkpoint in a run is kept, and counts for no rule: its source is not deleted because of it."""
     src = source(sh)
     for step in (5, 6):
         sh.run("save", str(src), "--store", "st", "--run", "r", "--step", str(step))
@@ -280,7 +280,7 @@ def case_it_replaces_no_checkpoint_of_its_run(sh):
     check(listed[9]["layout"] == "virtual" and listed[9]["referenced_files"] == 1, str(listed[9]))
     check(listed[9]["referenced_bytes"] == weights_of(src).stat().st_size, str(listed[9]))
     check(listed[6]["referenced_files"] == 0, str(listed[6]))
-    # It is never verified: no hash covers its bytes. What is missing may come back, and is no lasting damage.
+    # It is never verified: no hash covers its bytes. Missing files may come back, and are not recorded as damage.
     sh.run("verify", "--all", "--store", "st")
     check(not list(sh.path("st/r/step-000000009.g9").glob("marks/verified-*")), "verified without hashes")
     hidden = weights_of(src).rename(sh.path("hidden"))
@@ -436,7 +436,7 @@ def case_ranks_materialize_together(sh):
 
 
 def case_killed_at_any_time(sh):
-    """A conversion and a materialization that are killed leave the old or the new checkpoint, and are done again."""
+    """A killed conversion or materialization leaves the old or the new checkpoint, and can be repeated."""
     saved = store_with(sh)
     for delay in (0, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05):
         for words in (("convert", saved, "v", "--virtual"), ("materialize", "v")):

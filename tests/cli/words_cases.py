@@ -1,4 +1,4 @@
-"""Words in, words out: help, mistakes, units, the JSON document of each command that needs no checkpoint."""
+"""Help, usage errors, units, and the JSON document of each command that needs no checkpoint."""
 import re
 import statistics
 import subprocess
@@ -154,7 +154,7 @@ def case_completion_scripts_are_accepted_by_their_shells(sh):
         script = sh.run("completion", shell, out=["convert", "shard-size", "safetensors"]).out
         try:
             run = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True)
-        except OSError:  # not installed, or in a directory of PATH that this user may not look into
+        except OSError:  # not installed, or in a directory of PATH that this user cannot read
             continue
         check(run.returncode == 0, f"{shell}: {run.stderr}")
 
@@ -183,7 +183,7 @@ def case_help_is_instant(sh):
         return (time.perf_counter() - start) * 1000
     once()
     medians = []
-    for _ in range(20):  # other processes of a busy machine only ever add
+    for _ in range(20):  # other processes of a busy machine can only add time
         medians.append(statistics.median(once() for _ in range(15)))
         if medians[-1] <= sh.speed_limit_ms:
             break

@@ -1,4 +1,4 @@
-"""A run's directory on a disk that is too small, in a mount namespace of its own."""
+"""A run's directory on a disk that is too small, in a separate mount namespace."""
 import subprocess
 
 

@@ -1,4 +1,4 @@
-"""examples/trainer.c: killed, and resumed on other numbers of ranks, with the losses of a run that nobody disturbed."""
+"""examples/trainer.c: killed, and resumed on other numbers of ranks, with the losses of an undisturbed run."""
 import re
 import subprocess
 
@@ -7,7 +7,7 @@ from runner import check, main
 
 
 def train(sh, ranks, *words):
-    # Without a delay mpirun kills the ranks that are left; else it takes seconds over it.
+    # Without a delay mpirun kills the remaining ranks at once; else it takes seconds.
     environment = sh.environment({**sh.mpi_environment, "OMPI_MCA_odls_base_sigkill_timeout": "0"})
     run = subprocess.run([sh.mpirun, "--oversubscribe", "-n", str(ranks), f"{sh.examples}/trainer_c", *map(str, words)],
                          cwd=sh.directory, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180)

@@ -1,4 +1,4 @@
-"""examples/trainer.cpp: killed in every way, resumed on any mesh, with the losses of a run that nobody disturbed."""
+"""examples/trainer.cpp: killed in every way, resumed on any mesh, with the losses of an undisturbed run."""
 import os
 import re
 import signal
@@ -17,14 +17,14 @@ references = {}
 
 def start(sh, ranks, words, size=SMALL, options=()):
     command = [sh.mpirun, "--oversubscribe", *options, "-n", str(ranks), f"{sh.examples}/trainer", "--dir", "run"]
-    # Without a delay mpirun kills the ranks that are left; else it takes seconds over it.
+    # Without a delay mpirun kills the remaining ranks at once; else it takes seconds.
     environment = sh.environment({**sh.mpi_environment, "OMPI_MCA_odls_base_sigkill_timeout": "0"})
     return subprocess.Popen([*command, *size.split(), *words.split()], cwd=sh.directory, text=True, env=environment,
                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 class Run:
-    """One start of the trainer that has ended: its exit code, {step: line}, where it began, what it said beside that."""
+    """A finished run of the trainer: its exit code, {step: line}, its first step, and its other output."""
 
     def __init__(self, sh, process, size=SMALL):
         try:
@@ -44,7 +44,7 @@ class Run:
 
 
 def reference(sh, size=SMALL):
-    """The lines of one rank that nobody disturbs, with no checkpoint read or written."""
+    """The lines of one undisturbed rank, with no checkpoint read or written."""
     if size not in references:
         words = ["--dir", "undisturbed", *size.split(), "--steps", str(STEPS[size]), "--every", "0"]
         run = subprocess.run([f"{sh.examples}/trainer", *words], cwd=sh.directory, env=sh.environment(sh.mpi_environment),
@@ -57,7 +57,7 @@ def reference(sh, size=SMALL):
 
 
 def train(sh, ranks, words, code=0, began=None, size=SMALL):
-    """Runs to the end. `code`: None for any but 0. `began`: the step that it must go on after."""
+    """Runs to the end. `code`: None for any but 0. `began`: the step that it must continue after."""
     run = Run(sh, start(sh, ranks, words, size), size)
     check(run.code == code if code is not None else run.code != 0, f"exit {run.code}", run)
     check(began is None or run.began == began, f"began after {run.began}, not {began}", run)
@@ -122,7 +122,7 @@ def case_from_1_mib_up_replicas_write_a_part_each(sh):
 
 
 def case_kill_9_of_any_rank_while_saving_in_the_background(sh):
-    """The kill comes from outside, at any moment; what is durable by then is whole."""
+    """The kill comes from outside, at any moment; checkpoints that are durable by then are complete."""
     step = 0
     for victim in (0, 2):
         process = start(sh, 3, "--dp 3 --zero 1 --every 1 --steps 400")
@@ -158,7 +158,7 @@ def name_of(pid):
 
 
 def case_survivors_of_a_lost_rank_end_within_their_patience(sh):
-    """mpirun lets the job go on without the rank; the others' commit says 16, and they end."""
+    """mpirun lets the job continue without the rank; the others' commit returns 16, and they end."""
     began = time.monotonic()
     process = start(sh, 3, "--dp 3 --zero 1 --every 2 --staging 0 --steps 9 --die-at 4 --die-rank 1 --patience 8",
                     options=["--enable-recovery"])

@@ -18,7 +18,8 @@ NOT_READ = {
 
 
 def golden_cases(read=True):
-    """Names such as deepspeed/zero3_bf16_dp4, those that are read or those that are only recognised. What holds no tensors is not converted."""
+    """Names such as deepspeed/zero3_bf16_dp4, those that are read or those that are only recognised. Files without
+    tensors are not converted."""
     names = sorted(str(p.parent.relative_to(GOLDEN)) for p in GOLDEN.glob("*/*/truth.safetensors"))
     return [n for n in names if (n not in NOT_READ) == read and n != "safetensors/no_tensors"]
 
@@ -34,11 +35,11 @@ class Command:
     def __call__(self, *words, expect=0):
         def limits():
             resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
-        # What the files do not tell stands beside them.
+        # Facts that the files lack are in a file next to them.
         rules = [pathlib.Path(w).parent / "map.json" for w in words if str(w).startswith(str(GOLDEN))]
         words = [*words, *(x for r in rules if r.exists() for x in ("--map", r))]
         if words[0] == "convert" and expect == 0:
-            words.append("--allow-skipped")  # tests/cli looks at what is named and at exit 3
+            words.append("--allow-skipped")  # tests/cli checks the names and exit 3
         run = subprocess.run([self.program, *map(str, words)], cwd=self.cwd, capture_output=True, text=True, timeout=120,
                              stdin=subprocess.DEVNULL, preexec_fn=limits)
         if expect is not None:

@@ -25,7 +25,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 
 def build(spec):
-    """A module with these names and shapes, of other values than those of the checkpoint."""
+    """A module with these names and shapes, with values that differ from the checkpoint."""
     root = nn.Module()
 
     def owner(name):
@@ -74,7 +74,7 @@ def whole_state(model, optimizer, prefix=""):
     for name, slots in full_optimizer["state"].items():
         for slot, value in slots.items():
             out[prefix + (f"{slot}/{name}" if slot.startswith("exp_avg") else f"state/{slot}/{name}")] = value
-    # Copies: a step further on they are as they were. And one a name, as tied ones share their memory.
+    # Copies, because the next step changes the values; one per name, because tied ones share memory.
     return {name: value.contiguous().clone() for name, value in out.items()}, full_optimizer["param_groups"]
 
 

@@ -96,7 +96,7 @@ def held(layout, shape, begin, writer):
 
 
 def written(layout, name, shape, bits, begin, writer):
-    """What the owner rule leaves of them."""
+    """The chunks of these that the owner rule assigns to the writer."""
     chunks = held(layout, shape, begin, writer)
     if math.prod(shape) == 0 or not chunks:
         return chunks

@@ -1,5 +1,5 @@
-"""What `ckpt convert --to dcp` writes is what torch.distributed.checkpoint reads: into plain dicts, into FSDP2 modules on other
-meshes with their optimizers, and back into torch.save files."""
+"""torch.distributed.checkpoint reads the result of `ckpt convert --to dcp`: into plain dicts, into FSDP2 modules on
+other meshes with their optimizers, and back into torch.save files."""
 import json
 import os
 import pathlib
@@ -126,7 +126,7 @@ def spec_of(case, groups=None):
     pytest.param("fsdp2_nested_optim", 2, ["--replicate", "2"], marks=pytest.mark.slow),
 ])
 def test_fsdp2_resumes_on_another_mesh(name, world, words, ckpt, out):
-    """And trains on as from the framework's own directory."""
+    """Training continues as from the framework's own directory."""
     case = GOLDEN / "torch" / name
     ckpt("convert", case / "ckpt", out / "dcp", "--to", "dcp", "--ranks", "5")
     theirs, their_groups = resumed(case / "ckpt", out / "theirs.safetensors", spec_of(case), world, "--steps", "2", *words)

@@ -1,5 +1,5 @@
-"""Directories of model-parallel DeepSpeed runs, written for another number of data-parallel ranks and loaded by DeepSpeed itself: every
-rank holds what it held, bit for bit, and the run goes on as the one that never stopped."""
+"""Directories of model-parallel DeepSpeed runs, written for another number of data-parallel ranks and loaded by
+DeepSpeed itself: every rank holds the same values, bit for bit, and training continues like the run that never stopped."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,6 @@
-"""What --to deepspeed writes, loaded by DeepSpeed itself at another stage and size: it holds what the source held, bit for bit, and
-goes on training as the run that never stopped. Runs of one launch share the start of Python: a launch costs more than a run."""
+"""Results of --to deepspeed, loaded by DeepSpeed itself at another stage and size: the values are those of the source, bit
+for bit, and training continues like the run that never stopped. Runs of one launch share the start of Python: a launch
+costs more than a run."""
 import json
 
 import pytest

@@ -28,7 +28,7 @@ def chat(directory):
 
 
 def by_way(ckpt, source, out, way, *words):
-    """The folder that comes of a source, directly or through the universal format."""
+    """The folder that a source is converted to, directly or through the universal format."""
     if way == "universal":
         ckpt("convert", source, out / "u")
         source = out / "u"

@@ -1,4 +1,4 @@
-"""What ckpt writes opens in the libraries that people use, with the same values."""
+"""Common libraries open the files that ckpt writes, with the same values."""
 import json
 import shutil
 

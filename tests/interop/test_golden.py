@@ -1,4 +1,4 @@
-"""Every genuine checkpoint that is read equals its truth, bit for bit, through every target."""
+"""Every genuine checkpoint equals its truth, bit for bit, through every target."""
 import json
 
 import pytest
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.parametrize("name", golden_cases())
 
 def check(name, ckpt, tensors):
     case = GOLDEN / name
-    # Tied names are stored once: the other name stands for the tensor that inspect says.
+    # Tied names are stored once: the other name is an alias of the tensor that inspect prints.
     told = json.loads(ckpt("inspect", case / "ckpt", "--json").stdout)["data"]["aliases"]
     tensors = tensors | {a["name"]: tensors[a["target"]] for a in told if a["name"] not in tensors}
     lines, compared = differences(case, tensors)

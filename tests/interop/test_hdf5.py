@@ -1,5 +1,5 @@
-"""HDF5 files as h5py writes them, in forms and sizes chosen at test time, equal what was written; what leads out of the file, or
-cannot be decoded, is refused by name."""
+"""HDF5 files as h5py writes them, in forms and sizes chosen at test time, equal the written values; links out of the
+file, and data that cannot be decoded, are refused by name."""
 import json
 import random
 import re
@@ -245,7 +245,7 @@ def test_a_file_that_is_cut_anywhere_is_refused(seed, ckpt, out, tmp_path):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_flipped_bytes_are_refused_or_change_nothing_but_values(seed, ckpt, out, tmp_path):
-    """No flip crashes, hangs or leaves anything; where the file still opens every tensor keeps its size."""
+    """No flip causes a crash, a hang or leftovers; if the file still opens, every tensor keeps its size."""
     rng = random.Random(seed)
     with h5py.File(tmp_path / "m.h5", "w", libver=LIBVERS[seed % 2]) as file:
         for number in range(8):

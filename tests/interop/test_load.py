@@ -1,4 +1,4 @@
-"""`ckpt load` gives what numpy's own slicing gives, for every genuine checkpoint that is read."""
+"""`ckpt load` equals numpy's own slicing, for every genuine checkpoint."""
 import json
 import random
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ def tensors(path):
 
 
 def bits(tensor):
-    """As NumPy is given it: what it has no type for as unsigned integers."""
+    """The form in NumPy: types that it lacks are unsigned integers."""
     return (tensor.view(BITS[tensor.dtype]) if tensor.dtype in BITS else tensor).numpy()
 
 
@@ -52,7 +52,7 @@ def test_slices_are_numpys(name, ckpt, out):
     dtypes = {t["name"]: t["dtype"] for t in json.loads(ckpt("ls", source, "--json").stdout)["data"]["tensors"]}
     try:
         held = tensors(out / "whole.safetensors")
-    except Exception:  # an element type that this torch has not: the command line's own tests look at the bytes
+    except Exception:  # an element type that this torch lacks: tests/cli checks the bytes
         pytest.skip("safetensors cannot give these tensors to torch")
     chance = random.Random(name)
     cut = {n: random_slice(chance, t.shape) for n, t in held.items() if t.dim() > 0 and dtypes[n] not in ("F4", "F6_E2M3", "F6_E3M2")}

@@ -1,5 +1,5 @@
-"""Runs the recipes of the README, "Resume training from a converted checkpoint", verbatim: DeepSpeed, FSDP2, a plain loop and Hugging
-Face's Trainer load what the run held and continue from there."""
+"""Runs the recipes of the README, "Resume training from a converted checkpoint", verbatim: DeepSpeed, FSDP2, a plain
+loop and Hugging Face's Trainer load the state of the run and continue from it."""
 import json
 import pathlib
 import re

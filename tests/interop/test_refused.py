@@ -8,11 +8,11 @@ import pytest
 from conftest import GOLDEN, golden_cases
 
 CODES = {"corrupt": 15, "refused": 15, "incomplete": 13, "unsupported": 12}
-# Formats that are recognised only: what is wrong with them is not seen.
+# Formats that are only recognised: their damage is not detected.
 NOT_READ = {"megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data"}
-# Whole files, whose contents disagree: found by --verify full, which compares masters with the 16-bit weights.
+# Complete files with contradicting contents: found by --verify full, which compares masters with the 16-bit weights.
 ONLY_FULL = {"zero2_rank_copied"}
-# What the message must name where `damage` does not say it.
+# The text that the message must contain, unless `damage` gives it.
 NAMES = {
     "dcp_path_escape": r"x/y|\.metadata",
     "hf_index_missing_tensor": r"index\.json|model-0000\d-of-00002\.safetensors",
@@ -28,7 +28,7 @@ CASES = sorted(p.parent.name for p in (GOLDEN / "broken").glob("*/about.json"))
 
 @pytest.fixture
 def broken(request, tmp_path):
-    """A copy of the case's checkpoint, since nothing may appear in or beside it either."""
+    """A copy of the case's checkpoint, because nothing may appear in it or next to it."""
     source = GOLDEN / "broken" / request.param / "ckpt"
     copy = tmp_path / "source" / request.param
     if source.exists():
@@ -101,7 +101,7 @@ def test_an_existing_target_is_never_replaced(ckpt, out):
     before = tree(out)
     for target in ("mine.safetensors", "dir"):
         ckpt("convert", GOLDEN / "torch/dcp_plain/ckpt", out / target, expect=2)
-    ckpt("convert", GOLDEN / "torch/dcp_plain/ckpt", out / "dir", "--overwrite", expect=2)  # no checkpoint: not ours to delete
+    ckpt("convert", GOLDEN / "torch/dcp_plain/ckpt", out / "dir", "--overwrite", expect=2)  # not a checkpoint
     assert tree(out) == before
 
 

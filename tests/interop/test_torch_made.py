@@ -1,4 +1,5 @@
-"""Checkpoints that PyTorch makes now, in other sizes than the committed ones: each equals what the model held."""
+"""Checkpoints made by PyTorch during the test, with sizes that differ from the committed ones: each equals the model's
+values."""
 import json
 
 import pytest
@@ -17,8 +18,8 @@ def values(name, shape, dtype):
 
 
 def zstd_extension():
-    """PyTorch's own extension for compressed items, or None where it has none. It takes its compressor from one of two
-    packages; without them libzstd itself stands for pyzstd."""
+    """PyTorch's own extension for compressed items, or None if it has none. It needs one of two compressor packages;
+    without them, libzstd itself replaces pyzstd."""
     import ctypes
     import ctypes.util
     try:
@@ -195,8 +196,8 @@ def test_fsdp1_optimizer_state_of_ranks_is_joined(name, made, ckpt, out):
 
 
 def test_fsdp1_flat_optimizer_state_without_its_shapes_is_not_guessed(made, ckpt, out):
-    """The optimizer's own state_dict: each rank's part of each flat parameter as a plain tensor, which nothing tells from
-    a replica but that the ranks' values differ."""
+    """The optimizer's own state_dict: each rank's part of each flat parameter as a plain tensor, which differs from a
+    replica only by its values."""
     run = ckpt("verify", made / "flat_optim", expect=1)
     assert "state.0.exp_avg" in run.stdout + run.stderr
     ckpt("convert", made / "flat_optim", out / "all.safetensors", "--verify", "full", expect=15)

@@ -17,7 +17,7 @@ OPTIMIZERS = {
     "tensor_lr": lambda p: OPTIM.AdamW(p, lr=torch.tensor(0.01), foreach=False),
 }
 WAYS = {"torch": ["r.pt"], "universal": ["u", "r.pt"], "dcp": ["r --to dcp --ranks 3"], "zero0": ["z --to deepspeed --zero-stage 0 --dp 2", "r.pt"]}
-REFUSED = {("sgd", "dcp"), ("sgd", "zero0")}  # members of two groups that nothing tells apart
+REFUSED = {("sgd", "dcp"), ("sgd", "zero0")}  # indistinguishable members of two groups
 UNREAD = {("tensor_lr", "zero0")}             # DeepSpeed's own tensors of options are not joined
 
 

@@ -1,4 +1,4 @@
-"""torch.save files that ckpt writes: torch loads them with weights_only and mmap, and they hold what the source held."""
+"""torch.save files that ckpt writes: torch loads them with weights_only and mmap, with the values of the source."""
 import math
 import zipfile
 

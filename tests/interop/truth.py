@@ -50,7 +50,7 @@ def from_hdf5(path):
 
 
 def candidates(key, about):
-    """Names under which the tensor of a truth key may stand, in order."""
+    """Possible names of the tensor of a truth key, in order."""
     names, aliases = about.get("names") or {}, about.get("aliases") or {}
     key = key.removesuffix("#c128")
     role, name = key.split("/", 1)
@@ -72,14 +72,14 @@ def expected(case):
 
 
 def differences(case, tensors, roles=ROLES):
-    """One line for each truth key of the roles that `tensors` lacks or holds otherwise, and how many were compared."""
+    """One line for each truth key of the roles that is missing in `tensors` or differs, and how many were compared."""
     about = json.loads((case / "about.json").read_text())
     truth = {key: tensor for key, tensor in expected(case).items() if key.split("/", 1)[0] in roles}
     stored_otherwise = about.get("stored_names_differ_from_truth") or []
     lines, compared = [], 0
     for key, wanted in truth.items():
         if key.split("/", 1)[1] in stored_otherwise:
-            continue  # the model fuses what the files hold apart; same_names() compares these by their stored names
+            continue  # fused in the model only; same_names() compares these
         compared += 1
         name = next((n for n in candidates(key, about) if n in tensors), None)
         if name is None:

@@ -141,7 +141,7 @@ def check_shard(data, file, entries, id_bytes, version):
 
 @dataclasses.dataclass
 class Entry:
-    """A chunk of a row that lies in some file."""
+    """A chunk of a row that is stored in some file."""
     row: int
     name: str
     dtype: str
@@ -149,7 +149,7 @@ class Entry:
     offset: list
     size: list
     flat: tuple | None
-    place: int | None = None  # as an index file tells it
+    place: int | None = None  # according to an index file
 
     @property
     def elements(self):
@@ -187,7 +187,7 @@ def entries_by_file(manifest, indices):
 
 
 class Tensors:
-    """Puts chunks together and sees that every element came."""
+    """Joins chunks and checks that every element is present."""
 
     def __init__(self, rows):
         self.rows = rows

@@ -9,7 +9,7 @@
 namespace ckpt::dcp_build {
 namespace {
 
-/// The opcodes by what they mean, and classes as each protocol names them.
+/// The opcodes by their meaning, and classes as each protocol names them.
 class Pickle {
  public:
   explicit Pickle(int protocol) : protocol_(protocol), out_(protocol) {}
@@ -23,7 +23,7 @@ class Pickle {
     out_.text(value);
     put('\'', value);
   }
-  /// Keys and file names, which ranks pickle apart.
+  /// Keys and file names, which ranks pickle separately.
   void own_text(std::string_view value) { out_.text(value); }
   void global(std::string_view module, std::string_view name) {
     const std::string both = std::string(module) + ' ' + std::string(name);

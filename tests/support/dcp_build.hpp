@@ -10,7 +10,7 @@
 #include "format/model/box.hpp"
 #include "format/model/value.hpp"
 
-/// Directories of torch.distributed.checkpoint made by tests: what torch writes, and what it never would.
+/// Directories of torch.distributed.checkpoint made by tests, as torch writes them and as it never would.
 namespace ckpt::dcp_build {
 
 struct StorageInfo {

@@ -79,7 +79,7 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
     if (result) {
       paths_[result->value] = path;
     } else if (opened) {
-      static_cast<void>(inner_->close(*opened));  // the caller will never see it
+      static_cast<void>(inner_->close(*opened));  // the caller never sees it
     }
     return result;
   }

@@ -37,18 +37,18 @@ class FaultPlan {
   /// From now on every Io::reap fails, as with a ring that the kernel has closed.
   void break_queues();
   bool queues_are_broken() const;
-  /// From now on a request reaches the disk no earlier than a reap, as late as a kernel may take it. Those that stand
-  /// in a queue that breaks stay with the kernel.
+  /// From now on a request reaches the disk no earlier than a reap, as late as a kernel may take it. Requests in a
+  /// queue that breaks stay with the kernel.
   void hold_requests();
   bool requests_are_held() const;
-  /// What became of the memory of such requests.
+  /// The memory of such requests afterwards.
   struct Late {
     std::size_t reads = 0;  ///< their memory now holds kLateByte
     std::size_t writes = 0;
-    std::size_t changed = 0;  ///< writes whose memory is not what was submitted: somebody else has got it
+    std::size_t changed = 0;  ///< writes whose memory differs from the submitted bytes: it was reused
   };
   static constexpr std::byte kLateByte{0xee};
-  /// The kernel carries out what broken queues have left to it. After the Ios that submitted are gone, or have failed.
+  /// The kernel executes the requests of broken queues. Call it after the submitting Ios were destroyed or have failed.
   Late finish_late();
   /// Called by the Io. `before`: hash of a write's bytes as they were submitted.
   void leave_to_kernel(const Request& request, const Hash128& before);

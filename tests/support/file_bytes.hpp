@@ -25,8 +25,7 @@ inline void write_file(const std::string& path, const std::string& bytes) {
   EXPECT_TRUE(out.flush()) << path;
 }
 
-/// The files of a folder, at any depth: path below it -> bytes. Of a single file: "" -> bytes. Empty where nothing
-/// stands.
+/// The files of a folder, at any depth: path below it -> bytes. Of a single file: "" -> bytes. Empty if nothing exists.
 using FileTree = std::map<std::string, std::string>;
 
 inline FileTree read_tree(const std::string& path) {

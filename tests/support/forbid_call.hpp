@@ -8,7 +8,7 @@
 
 namespace ckpt::test {
 
-/// From here on this system call fails with `reason` in this process, as in containers. False where that cannot be had.
+/// From here on this system call fails with `reason` in this process, as in containers. False if that is impossible.
 inline bool forbid_call(unsigned call, unsigned reason) {
   sock_filter filter[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),

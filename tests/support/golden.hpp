@@ -25,12 +25,12 @@ struct GoldenCase {
   std::shared_ptr<nlohmann::json> about{};  ///< about.json; reading it needs <nlohmann/json.hpp>
   std::vector<Truth> truth{};
 };
-/// `name` is FRAMEWORK/CASE. Fails the running test where something cannot be read.
+/// `name` is FRAMEWORK/CASE. Fails the running test if something cannot be read.
 GoldenCase load_golden(const std::string& name);
 /// The directory of the checkpoint of a case, without its truth: for broken cases.
 std::string golden_root(const std::string& name);
 
-/// A tensor put together from its chunks, by plain reads of the files; derived chunks are cast.
+/// A tensor joined from its chunks, by plain reads of the files; derived chunks are cast.
 struct Gathered {
   std::string bytes{};   ///< dense, row-major
   bool complete = true;  ///< every element was in a chunk
@@ -43,10 +43,10 @@ Gathered gather(const Map& map, const std::string& root, std::size_t tensor);
 Gathered gather(const Map& map, const std::string& root, std::size_t tensor, Extent elements);
 /// Gives the whole bytes of a file.
 using ReadFile = std::function<std::string(const std::string& path)>;
-/// The same of files that lie elsewhere than on the real file system.
+/// The same for files outside the real file system.
 Gathered gather(const Map& map, const std::string& root, std::size_t tensor, const ReadFile& read);
 
-/// Index of a tensor by name; fails the running test where there is none.
+/// Index of a tensor by name; fails the running test if there is none.
 std::size_t find_tensor(const Map& map, const std::string& name);
 
 }  // namespace ckpt

@@ -294,7 +294,7 @@ class MemoryIo final : public Io, public HardLinks {
     const std::lock_guard held(state_->mutex);
     const std::size_t most = std::min(out.size(), pending_.size());
     if (most == 0) return 0;
-    // Any number of them, in any order: what a caller may not count on varies with the seed.
+    // Any number of them, in any order: the order, which is not guaranteed, varies with the seed.
     const std::size_t count = std::uniform_int_distribution<std::size_t>(wait ? 1 : 0, most)(random_);
     for (std::size_t i = 0; i < count; ++i) {
       const std::size_t chosen = std::uniform_int_distribution<std::size_t>(0, pending_.size() - 1)(random_);

@@ -10,8 +10,8 @@
 
 namespace ckpt {
 
-/// A file system in memory that forgets, at power_off, what was not synced: bytes by Io::sync, names by Io::sync_dir
-/// of the directory they stand in. Thread-safe; each Io of it is used by one thread. Paths start at "/".
+/// A file system in memory that forgets, at power_off, what was not synced: bytes by Io::sync, names by Io::sync_dir of
+/// their directory. Thread-safe; each Io of it is used by one thread. Paths start at "/".
 class MemoryDisk {
  public:
   struct Options {
@@ -26,7 +26,7 @@ class MemoryDisk {
     bool recycles = true;        ///< false: as a file system that is neither ext4 nor XFS
     std::uint64_t seed = 1;      ///< decides in which order queued requests are carried out
   };
-  /// What a power loss spares of what was not synced. By default nothing.
+  /// The part of unsynced data that survives a power loss. By default nothing.
   struct PowerLoss {
     std::size_t name_operations = 0;  ///< the first so many since the last sync survive, as in a journal
     std::uint64_t block_seed = 0;     ///< other than 0: each unsynced 4 KiB block survives or not, by this seed
@@ -39,22 +39,22 @@ class MemoryDisk {
 
   /// An Io named "memory".
   std::unique_ptr<Io> io(std::size_t queue_depth = 8) const;
-  /// Ends every open file and lock, and leaves what the disk holds after a power loss.
+  /// Ends every open file and lock, and keeps only the contents of the disk after a power loss.
   void power_off(PowerLoss spared);
   void power_off();
 
   // For assertions, past all Ios:
   /// Every file and directory ("name/"), sorted.
   std::vector<std::string> tree() const;
-  /// A file's bytes; "(none)" where there is no such file.
+  /// A file's bytes; "(none)" if there is no such file.
   std::string text(const std::string& path) const;
   /// Makes a durable file, with its directories.
   void put(const std::string& path, std::string bytes);
   /// Gives a file a second name, durable.
   void link(const std::string& path, const std::string& other);
-  /// Makes a file's owner or mode another one than new files have, or has it share its bytes.
+  /// Gives a file an owner or mode that differs from new files, or makes it share its bytes.
   void make_unlike_new(const std::string& path);
-  std::uint64_t inode(const std::string& path) const;  ///< 0 where there is no such file
+  std::uint64_t inode(const std::string& path) const;  ///< 0 if there is no such file
 
   struct State;
 

@@ -18,7 +18,7 @@ std::vector<std::string_view> parts_of(std::string_view path) {
   return parts;
 }
 
-/// splitmix64: one well-mixed number a call.
+/// splitmix64: one well-mixed number per call.
 std::uint64_t mix(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -26,7 +26,7 @@ std::uint64_t mix(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-/// What is on the disk of a file whose last changes were not synced.
+/// The bytes on the disk of a file whose last changes were not synced.
 std::string surviving_bytes(const MemoryNode& node, std::uint64_t& coin) {
   constexpr std::size_t kBlock = 4096;
   const bool new_size = (mix(coin) & 1) != 0;
@@ -169,7 +169,7 @@ void MemoryDisk::power_off(PowerLoss spared) {
   state_->unsynced_names.clear();
   std::uint64_t coin = spared.block_seed;
   const auto restart = [&](MemoryNode& node) {
-    // Another time than anybody has seen with what is lost, as when a journal brings back an older one.
+    // A time that no reader has seen with the lost contents, as when a journal restores an older one.
     if (node.entries != node.durable_entries || node.bytes != node.durable_bytes) node.mtime_ns = ++state_->clock_ns;
     node.entries = node.durable_entries;
     if (node.bytes != node.durable_bytes) {

@@ -12,7 +12,7 @@
 
 namespace ckpt {
 
-/// A file or directory. Two states: what a running system sees, and what the disk holds.
+/// A file or directory. Two states: the view of a running system, and the contents of the disk.
 struct MemoryNode {
   FileInfo::Kind kind = FileInfo::Kind::file;
   std::uint64_t inode = 0;
@@ -44,13 +44,13 @@ struct MemoryDisk::State {
   MemoryNodePtr root;
   std::uint64_t next_inode = 1;
   std::int64_t clock_ns = 1'700'000'000'000'000'000;    // each change is a nanosecond later
-  std::uint64_t boots = 0;                              // open files and locks of an earlier one are gone
+  std::uint64_t boots = 0;                              // open files and locks of an earlier one are closed
   std::vector<std::vector<NameChange>> unsynced_names;  // by operation, in order
 
   MemoryNodePtr make(FileInfo::Kind kind);
   /// The node of a path, or null.
   MemoryNodePtr find(std::string_view path) const;
-  /// The directory that a path's last part stands in, or null; that part.
+  /// The directory that contains a path's last part, or null; that part.
   std::pair<MemoryNodePtr, std::string> place(std::string_view path) const;
   /// Carries out one name operation.
   void change(std::vector<NameChange> changes);

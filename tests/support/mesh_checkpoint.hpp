@@ -10,7 +10,7 @@
 
 namespace ckpt::test {
 
-/// A checkpoint that many writers wrote: what its manifest says, and the values of its tensors.
+/// A checkpoint that many writers wrote: its manifest, and the values of its tensors.
 struct MeshCheckpoint {
   universal::Manifest manifest{};
   std::vector<std::string> bytes{};                                          ///< of each row: dense, row-major
@@ -22,13 +22,13 @@ struct MeshCheckpoint {
   std::uint32_t writer_count() const;
 };
 
-/// A few tensors of all roles, each in a layout of its own: whole, any mesh, or any irregular cut.
+/// A few tensors of all roles, each in a separate layout: whole, any mesh, or any irregular cut.
 MeshCheckpoint random_mesh_checkpoint(std::mt19937_64& random);
 
 /// The bytes of a chunk, in its order.
 std::string chunk_bytes(const std::string& tensor_bytes, const Tensor& tensor, const Chunk& chunk);
 
-/// Writes all its files below `root`, each writer's from what its number alone tells.
+/// Writes all its files below `root`, each writer's computed from its number alone.
 void write_mesh_checkpoint(const MeshCheckpoint& checkpoint, const std::string& root);
 
 }  // namespace ckpt::test

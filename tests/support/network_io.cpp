@@ -19,10 +19,10 @@ struct NetworkDisk::State {
     bool exclusive = false;
   };
   struct OneHost {
-    std::uint64_t changes = 0;                                  // of its own: an answer from before one is not kept
+    std::uint64_t changes = 0;                                  // its own: an answer from before one is not kept
     std::map<std::uint64_t, Locks> locks;                       // by inode
     std::map<std::string, std::vector<DirEntry>> listings;      // what it remembers
-    std::map<std::string, std::optional<FileInfo>> attributes;  // by path; nothing: that there is none
+    std::map<std::string, std::optional<FileInfo>> attributes;  // by path; nothing: it does not exist
     std::set<std::uint64_t> dead;                               // pids
   };
 
@@ -276,7 +276,7 @@ class NetworkIo final : public Io {
   const Host& host() const override { return host_; }
 
  private:
-  /// What a killed process would still do, it does not.
+  /// A killed process does nothing more.
   Result<> alive(const std::string& path) const {
     const std::lock_guard held(state_->mutex);
     if (state_->hosts[name_].dead.count(pid_) == 0) return {};
@@ -292,7 +292,7 @@ class NetworkIo final : public Io {
     ++state_->stale;
     return fail(system_error(ESTALE, opened->second.path, operation, offset));
   }
-  /// Where this host has looked for a name, or one above it, in vain, it asks nobody again.
+  /// If this host has already failed to find a name, or one above it, it does not ask the server again.
   Result<> not_remembered_absent(const std::string& path, const char* operation) const {
     if (!state_->options.stale_attributes) return {};
     const std::lock_guard held(state_->mutex);
@@ -321,7 +321,7 @@ class NetworkIo final : public Io {
     ++host.changes;
     host.attributes.erase(join_path(opened->second.path, ""));
   }
-  /// One's own change of a name: of it, of all below it, and of the directory it stands in nothing is from memory.
+  /// The host changed a name itself: it drops its memory of that name, everything below, and the parent directory.
   void changed(const std::string& path) const {
     const std::string name = join_path(path, "");
     const std::lock_guard held(state_->mutex);

@@ -14,7 +14,7 @@
 
 namespace ckpt::test {
 
-/// For verbs that make a checkpoint out of another, on a disk in memory.
+/// For commands that make a checkpoint from another, on a disk in memory.
 class OneCheckpoint : public testing::Test {
  protected:
   /// A whole one in a run; its path.
@@ -34,7 +34,7 @@ class OneCheckpoint : public testing::Test {
     return out;
   }
   Session session(Io& io) const { return {.io = io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30}; }
-  /// "" where it is whole.
+  /// "" if it is complete.
   std::string damage_of(const MemoryDisk& disk, const std::string& path) const {
     const auto io = disk.io();
     Session here = session(*io);

@@ -8,7 +8,8 @@
 
 namespace ckpt::test {
 
-/// Pickles a value as Python's pickler of this protocol would, but for its choice among equal spellings. Text is ASCII.
+/// Pickles a value as Python's pickler of this protocol would, except for its choice among equal spellings. Text is
+/// ASCII.
 inline void encode_into(const Value& value, int protocol, std::string& out) {
   const auto little = [&](std::uint64_t number, unsigned width) {
     for (unsigned i = 0; i < width; ++i) out.push_back(static_cast<char>(number >> (8 * i) & 0xff));

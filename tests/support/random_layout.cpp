@@ -13,7 +13,7 @@
 namespace ckpt::test {
 namespace {
 
-/// The bytes of a chunk in the order its place stores them, and the locator's strides.
+/// The bytes of a chunk in their stored order, and the locator's strides.
 std::string stored_bytes(const Tensor& tensor, const std::string& bytes, const Chunk& chunk,
                          const std::vector<std::int64_t>& strides) {
   const std::size_t unit = unit_bytes(tensor.dtype);
@@ -28,8 +28,7 @@ std::string stored_bytes(const Tensor& tensor, const std::string& bytes, const C
     }
   }
   out.assign(span * unit, '\xee');
-  const std::uint64_t run =
-      strides.empty() && !chunk.box.size.empty() ? chunk.box.size.back() : 1;  // side by side in both
+  const std::uint64_t run = strides.empty() && !chunk.box.size.empty() ? chunk.box.size.back() : 1;  // adjacent in both
   Shape point = chunk.box.offset;
   for (std::uint64_t i = 0; i < elements; i += run) {
     std::uint64_t at = i;

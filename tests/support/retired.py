@@ -1,4 +1,4 @@
-"""Retired files in tests: which file is which, and where any are taken."""
+"""Retired files in tests: their identity, and the file systems that reuse them."""
 import os
 import subprocess
 
@@ -13,7 +13,8 @@ def suited(directory):
 
 
 def label(path):
-    """Says which file this is, also after a rename: a new one has no such label, but may get the inode of one that is gone."""
+    """A label that identifies this file, also after a rename: a new file has no label, but may get the inode of a
+    removed one."""
     try:
         return os.getxattr(path, "user.test")
     except OSError:
@@ -21,7 +22,7 @@ def label(path):
 
 
 def shards(checkpoint):
-    """The shards of a checkpoint, each with its label; what has none gets one."""
+    """The shards of a checkpoint, each with its label; files without a label get one."""
     found = {p.relative_to(checkpoint).as_posix(): p for p in checkpoint.glob("shards/*/*.safetensors")}
     for path in found.values():
         if label(path) is None:

@@ -15,7 +15,7 @@ inline std::string memory_temp_dir() {
   return std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : testing::TempDir();
 }
 
-/// A directory of this test's own on the real file system; removed with everything in it.
+/// A separate directory for this test on the real file system; removed with everything in it.
 class TempDir {
  public:
   explicit TempDir(const std::string& parent = testing::TempDir()) {

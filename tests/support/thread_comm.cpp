@@ -92,14 +92,14 @@ struct Member {
 
 struct Request {
   std::uint64_t number = 0;      // of a collective
-  std::shared_ptr<int> state{};  // of a message, and of one that is never heard of; else null
+  std::shared_ptr<int> state{};  // of a message, and of one that never arrives; else null
 };
 
 Member& member(void* self) {
   return *static_cast<Member*>(self);
 }
 
-/// Counts a request of a rank, under the mutex; how it is lost, where it is.
+/// Counts a request of a rank, under the mutex; how it is lost, if it is.
 std::optional<ThreadRanks::Loss> lost(Group& group, int rank) {
   const std::uint64_t n = group.requests[static_cast<std::size_t>(rank)]++;
   if (!group.connected) return ThreadRanks::Loss::refused;

@@ -16,22 +16,22 @@ class ThreadRanks {
   explicit ThreadRanks(int ranks);
   ~ThreadRanks();
 
-  /// Calls `body(comm)` once a rank, each in a thread of its own, and joins them.
+  /// Calls `body(comm)` once per rank, each in a separate thread, and joins them.
   void run(const std::function<void(Comm& comm)>& body) const;
-  /// The same, for what takes its rank's table over.
+  /// The same for code that takes ownership of its rank's table.
   void run_tables(const std::function<void(const ckpt_comm_table& table)>& body) const;
   /// From here on every request of every rank fails, those in flight too.
   void disconnect() const;
   enum class Loss : std::uint8_t {
     refused,    ///< that request cannot be started, and all ranks are disconnected
     in_flight,  ///< it is started, and all ranks are disconnected then
-    silent,     ///< it is never heard of, nor any later one of that rank: the others wait for it
+    silent,     ///< it never arrives, nor any later one of that rank: the others wait for it
   };
-  /// What becomes of request number `n` of a rank, counted from 0.
+  /// The fate of request number `n` of a rank, counted from 0.
   void lose(int rank, std::uint64_t n, Loss how) const;
-  /// What deadlines of Comms of these ranks go by: the machine's time, and from `hurry` or a planned loss on thousands
-  /// of times as fast. Who waits for a rank that is gone gives up at once, however patient he is; who waits for one
-  /// that is slow, on a slow machine too, does not.
+  /// The clock for deadlines of these ranks' Comms: the machine's time, and after `hurry` or a planned loss thousands
+  /// of times as fast. A rank that waits for a lost one gives up at once, whatever its patience; a rank that waits for
+  /// a slow one does not, even on a slow machine.
   Comm::Clock clock() const;
   void hurry() const;
   /// How many requests a rank has started.

@@ -21,7 +21,7 @@ namespace ckpt::test {
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-inline constexpr auto kLong = 300s;  // for what only a broken program never does
+inline constexpr auto kLong = 300s;  // a limit that only a broken program reaches
 
 inline const JobLayout kAlone{};
 inline const JobLayout kPair{.dp = 2, .zero = 1};
@@ -62,7 +62,7 @@ inline void flip_bit(const fs::path& path) {
   file.put(static_cast<char>(byte ^ 4));
 }
 
-/// Begins, adds and commits; null where that fails.
+/// Begins, adds and commits; null if that fails.
 inline std::shared_ptr<PendingSave> commit_step(ckpt::Run& run, std::uint64_t step) {
   std::vector<std::vector<std::byte>> memory;
   if (!run.begin(step) || !add_all(run, step, memory)) return nullptr;
@@ -86,7 +86,7 @@ class Tiers : public testing::TestWithParam<JobLayout> {
       body(rank, **run);
     });
   }
-  /// What a job leaves that ends between the commit in the local directory and the drain.
+  /// The state after a job that ends between the commit in the local directory and the drain.
   void save_undrained(const JobLayout& layout, std::uint64_t step) const {
     with_runs(layout, local_, {.patience = 120s}, real_io, [&](std::size_t, auto run) {
       ASSERT_TRUE(run) << run.error().message;
@@ -94,7 +94,7 @@ class Tiers : public testing::TestWithParam<JobLayout> {
       ASSERT_TRUE(saved) << saved.error().message;
     });
   }
-  /// Alike on all ranks: the step that a run without a local directory loads.
+  /// Equal on all ranks: the step that a run without a local directory loads.
   void expect_loads(const std::string& directory, const JobLayout& layout, std::uint64_t step) const {
     with_runs(layout, directory, {.patience = 120s, .verify_all = true}, real_io, [&](std::size_t, auto run) {
       ASSERT_TRUE(run) << run.error().message;

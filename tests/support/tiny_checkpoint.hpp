@@ -16,11 +16,11 @@ namespace ckpt::test {
 /// Files of a directory: path below it -> bytes.
 using Tree = std::map<std::string, std::string>;
 
-/// Saves real checkpoints of a few KiB (a parameter and a slot of an optimizer) into any run by the real commit, with a
-/// clock, a series and metrics of the caller's.
+/// Saves real checkpoints of a few KiB (a parameter and a slot of an optimizer) into any run by the real commit, with
+/// the caller's clock, series and metrics.
 class TinyCheckpoints {
  public:
-  /// Lets a Run save the one that all others are made after.
+  /// Makes a Run save the one that all others are copies of.
   TinyCheckpoints();
 
   struct Save {
@@ -34,7 +34,7 @@ class TinyCheckpoints {
   static Hash128 id_of(const Save& save);
   /// The data files of such a save.
   Tree data_of(const Save& save) const;
-  /// Sweeps what earlier saves of the run left, writes the files, commits. The name of the checkpoint.
+  /// Removes leftovers of earlier saves of the run, writes the files, commits. The name of the checkpoint.
   Result<std::string> save(Io& io, const Save& save) const;
 
  private:

@@ -28,10 +28,10 @@ Result<Model> model_of(const JobLayout& layout);
 std::vector<std::byte> part_of(const Model& model, const universal::TensorRow& row, std::uint64_t rank,
                                std::uint64_t step);
 
-/// Adds every part of this rank, and a blob of its own. The bytes stand in `memory` until commit has returned.
+/// Adds every part of this rank, and a separate blob. The bytes are in `memory` until commit has returned.
 Result<> add_all(Run& run, std::uint64_t step, std::vector<std::vector<std::byte>>& memory);
 
-/// Loads every part of this rank; `internal` where a byte is not that of the step that was loaded.
+/// Loads every part of this rank; `internal` if a byte is not that of the loaded step.
 Result<Run::Loaded> load_parts(Run& run);
 /// The same; the step.
 Result<std::uint64_t> load_all(Run& run);

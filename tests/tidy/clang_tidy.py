@@ -2,10 +2,11 @@
 
     python3 tests/tidy/clang_tidy.py --build build/dev [--batches build/release] [--base COMMIT | --all] [--seconds N]
 
-Looks at the sources that changed, or whose own header did, in the working tree and since the base commit: COMMIT, else the
+Checks the sources that changed, or whose own header did, in the working tree and since the base commit: COMMIT, else
+the
 upstream branch. --build names each source alone in its compile commands; --batches is a build that compiles several as one:
-where two or more of a batch changed, that batch is looked at once, which costs little more than one file, as most of the time
-goes into the same headers. --seconds: begins no further
+if two or more of a batch changed, that batch is checked once, which costs little more than one file, because most of
+the time goes into the same headers. --seconds: begins no further
 file after that time, most recently changed files first, and names what it left out.
 Exit 0: no finding. 1: findings. 3: no clang-tidy."""
 import argparse
@@ -29,12 +30,12 @@ def git(*words):
 
 
 def changed(options):
-    """Paths without their suffix, the most recently changed first; None where git cannot tell."""
+    """Paths without their suffix, the most recently changed first; None if git does not know."""
     if not git("log", "-1", "--format=%H"):
         return None
     paths = git("diff", "--name-only", "HEAD") + git("ls-files", "-o", "--exclude-standard")
     base = options.base or "@{upstream}"
-    still_other = set(git("diff", "--name-only", f"{base}...HEAD"))  # without what was changed back
+    still_other = set(git("diff", "--name-only", f"{base}...HEAD"))  # without reverted changes
     paths += [path for path in git("log", "--name-only", "--format=", f"{base}..HEAD") if path in still_other]
     return list(dict.fromkeys(os.path.splitext(path)[0] for path in paths))
 

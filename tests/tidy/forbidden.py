@@ -1,4 +1,5 @@
-"""Words that code of a layer never holds: printing below cli, the environment, ending the process, unowned TODOs, long files."""
+"""Words that code of a layer must not contain: printing below cli, the environment, ending the process, unowned TODOs,
+long files."""
 import re
 
 from source_text import CPP, arguments, code_only, project_files, read, verdict
@@ -9,7 +10,7 @@ PRINTS = "only cli prints"
 # A trainer without a log, or one that ends without closing its run, still learns that its saves fail.
 MAY_PRINT = ("src/api/run/first_failure.cpp", "src/api/run/exit_report.cpp")
 
-# pattern in code, the folders it is looked for in, why it is forbidden there
+# pattern in code, the folders in which it is searched, why it is forbidden there
 RULES = [
     (r"std::(cout|cerr|clog)\b|\b(printf|fprintf|vprintf|vfprintf|puts|fputs|putchar|perror)\s*\(|\bfmt::print(ln)?\b",
      ("src/", "include/"), PRINTS),

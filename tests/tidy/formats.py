@@ -6,7 +6,7 @@ from source_text import CPP, arguments, code_only, project_files, read, verdict
 LIST = "src/convert/formats.hpp"
 POLICIES = "src/catalog/policy_import.cpp"  # systems whose retention is known, some of the same name
 
-# Names of other frameworks, and those that they give to files and directories. Formats supply them to the engine and
+# Names of other frameworks, and of their files and directories. Formats supply them to the engine and
 # the catalog as ForeignNames.
 FOREIGN = re.compile(r"deepspeed|megatron|lightning|accelerate|hugging.?face|orbax|torchtitan|global_step|checkpoint[-_]"
                      r"|\biter_|latest_checkpointed_iteration|trainer_state|pytorch_model|\.distcp|\"metadata\.json\""

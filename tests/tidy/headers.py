@@ -31,8 +31,8 @@ def main():
             return found
         name, *language = ("alone.c", "-x", "c", "-std=c11") if path.endswith(".h") else ("alone.cpp", "-std=c++20")
         includes = [f"-I{options.root}/{folder}" for folder in ("src", "include", ".")]
-        # Read as an #include from a file, so that #pragma once is no warning. Files in place of -fsyntax-only: those ccache
-        # keeps, so that only headers that changed are compiled.
+        # Read as an #include from a file, so that #pragma once is no warning. Object files instead of -fsyntax-only: ccache keeps
+        # them, so that only headers that changed are compiled.
         folder = os.path.join("headers", path)
         os.makedirs(folder, exist_ok=True)
         with open(os.path.join(folder, name), "w", encoding="utf-8") as source:

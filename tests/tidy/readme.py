@@ -1,4 +1,4 @@
-"""Commands that the documents show exist, so do the files that they link to, and C++ that they show is compiled."""
+"""Commands and linked files in the documents exist, and C++ examples in them are compiled."""
 import os
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the house tests read: the project's files, and C++ text without comments and strings."""
+"""Input of the tidy tests: the project's files, and C++ text without comments and strings."""
 import argparse
 import os
 import re
@@ -51,7 +51,8 @@ def code_only(text, keep_strings=False):
 
 
 def verdict(findings, looked_at):
-    """Prints findings one a line and ends the program: 0 none, 1 some, or nothing was looked at."""
+    """Prints one finding per line and ends the program: 0 if there are none, 1 if there are some or nothing was
+    checked."""
     for finding in findings:
         print(finding)
     print(f"{looked_at} looked at, {len(findings)} findings")

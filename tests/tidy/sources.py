@@ -31,7 +31,8 @@ def main():
             named.add(f"{folder}/{name}_fuzz.cpp")
     sources = [f for f in files if f.endswith((".cpp", ".c"))]
     findings = [f"{path}: in no target" for path in sources if path not in named]
-    # A folder with a list that no other list adds is never built. A project of its own is named by who builds it.
+    # A folder with a list that no other list adds is never built. A separate project is named by the file that builds
+    # it.
     for folder, own in lists.items():
         if folder and re.search(r"^\s*project\(", own, re.M) and folder in named:
             continue

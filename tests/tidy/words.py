@@ -1,5 +1,8 @@
 """Plain English: phrases that no native engineer would write, in strings that users see, comments and documents."""
+import ast
+import io
 import re
+import tokenize
 
 from source_text import _TOKEN, arguments, code_only, project_files, read, verdict
 
@@ -24,6 +27,11 @@ STRINGS = {
     r"\b(a|the) (flag|verb)s?\b": "option, command",
     r"\b(stat|open|publish|select|lay out|fsync|pwrite|pread): ": "no function names in messages",
     r"\bis expected\b": "expected ...",
+    r"\bis no (dtype|role|plain|tuple|tensor|text|way|part)\b": "is not a ..., unknown ...",
+    r"\bin sum\b": "in total",
+    r"\bspeaks? of\b": "lists, refers to",
+    r"\bgo(es)? on\b": "continue",
+    r"\bmeant\b": "the wanted one, the unwanted one",
     r"^(what|who|those)\b.* (is|are)\b(?!.*\?$)": "a plain subject",
 }
 COMMENTS = {
@@ -45,8 +53,25 @@ COMMENTS = {
     r"\b[Ww]ho(ever)? (reads|writes|asks|deletes|waits|brings|began|begins|finds)\b": "name the subject",
     r"\bsees? to it that\b": "ensures that",
     r"\bthose first that\b": "name the order",
+    r"\bfor ever\b": "forever",
+    r"\bas (it|they) stands?\b": "unchanged",
+    r"\b(is|are|be) (not )?taken for\b": "counts as",
+    r"\bon (its|their) way\b": "in progress, in flight, passed up",
+    r"\bone an? (rank|file|tensor|entry|index)\b": "one per ...",
+    r"\bunder way\b": "in progress",
+    r"\bat work\b": "running",
+    r"\bunasked\b": "automatically",
+    r"\bwholly\b": "completely",
+    r"\b(every|any)body\b": "name the subject",
+    r"\bof no use\b": "useless, not used",
+    r"\bcan(not)? be had\b": "is available",
+    r"\bgains nothing\b": "has no benefit",
+    r"\bgo(es)? by (the|this|these|their|names?)\b": "is keyed by, is named",
+    r"\b(came|comes?) to pass\b": "happens",
+    r"\bin vain\b": "without a result",
+    r"\blooks? what\b": "checks",
 }
-# Part of a string -> it stays, and why.
+# Part of a string -> why it is allowed.
 ALLOWED = {
     "left-over": "an id of `repair --json`",
     "mended": "a member of a JSON document",
@@ -65,6 +90,16 @@ def strings(text):
                 yield line, token[1:-1]
 
 
+def python_comments(text):
+    """(line, content) of each comment and docstring."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
+            yield node.body[0].lineno, ast.get_docstring(node)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
 def comments(text):
     for match in _TOKEN.finditer(text):
         if match.group(0).startswith(("//", "/*")):
@@ -76,10 +111,17 @@ def main():
     findings, looked_at = [], 0
     for path in project_files(options.root):
         is_code = path.startswith(FOLDERS) and path.endswith((".cpp", ".hpp", ".h", ".c"))
-        if not is_code and not path.endswith(".md"):
+        is_python = path.endswith(".py")
+        if not is_code and not is_python and not path.endswith(".md"):
             continue
         looked_at += 1
         text = read(options.root, path)
+        if is_python:
+            for line, content in python_comments(text):
+                for pattern, instead in COMMENTS.items():
+                    if re.search(pattern, content):
+                        findings.append(f"{path}:{line}: {instead}")
+            continue
         if not is_code:
             for pattern, instead in COMMENTS.items():
                 for match in re.finditer(pattern, text):

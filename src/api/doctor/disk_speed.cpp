@@ -36,7 +36,7 @@ class Measurement {
     for (std::size_t i = 0; i < kInFlight; ++i) {
       auto lease = pool_->try_acquire();
       if (!lease) return fail(Errc::internal, "bench: the buffer pool has too few buffers");
-      // All blocks differ, so compression and deduplication gain nothing.
+      // All blocks differ, so compression and deduplication have no effect.
       for (std::size_t at = 0; at < kPiece; at += sizeof mixed) {
         mixed ^= mixed << 13;
         mixed ^= mixed >> 7;

@@ -161,7 +161,7 @@ class Deleter {
   /// Purges those that `chosen` selects among recorded ones. Continues after one that cannot be removed.
   /// `recycled_sets`: how many sets' data files recycle/ holds afterwards, at most: the newest (by the time of their
   /// deletion) of those that are removed now and those already there. Ours only, checkpoints or optimizers; none if
-  /// the file system gains nothing by it. Files there above that are unlinked first. Not given: everything is unlinked,
+  /// the file system does not benefit. Files there above that are unlinked first. Not given: everything is unlinked,
   /// and recycle/ is unchanged. Stops between two if `stop` is set.
   Result<Purged> purge(Time now, const std::string& by, const std::function<bool(const TrashEntry&)>& chosen,
                        std::optional<std::uint64_t> recycled_sets = {}, const std::atomic<bool>* stop = nullptr);

@@ -43,7 +43,7 @@ Result<std::string> store_above(Io& io, const std::string& run_directory) {
 
 Result<HeldRun> hold_run(Io& io, const std::string& run_directory) {
   HeldRun out;
-  // One above comes first: a run that is a link to another store is not to be taken for that.
+  // One above comes first: a run that is a link to another store does not count as that store.
   const std::string name = base_name(run_directory);
   std::string store;
   if (name != "." && name != "..") {
