@@ -1,6 +1,6 @@
 """A store on a file system that is full, or mounted read-only: the catalog causes a warning, every answer is the same,
-a save fails without a trace, and afterwards everything works again. Deletion stops at mount points. The file systems are a small tmpfs in a separate
-namespace.
+a save fails without a trace, and afterwards everything works again. Deletion stops at mount points. The file
+systems are a small tmpfs in a separate namespace.
 
     python3 store_mounts.py --ckpt CKPT --golden GOLDEN
 """
