@@ -197,7 +197,7 @@ TEST_F(RunTest, APartThatIsMissingOnOneRankFailsTheSaveOfAllAndNamesIt) {
     const auto done = run.commit({});
     ASSERT_FALSE(done);
     EXPECT_EQ(exit_code(done.error()), 2) << done.error().message;
-    EXPECT_NE(done.error().message.find("given none"), std::string::npos) << done.error().message;
+    EXPECT_NE(done.error().message.find("but none was added"), std::string::npos) << done.error().message;
   });
   EXPECT_EQ(names(), std::vector<std::string>{});
 }

@@ -132,7 +132,7 @@ TEST(PolicyImport, EverySystemsDefaultsAreReadOrRefused) {
   for (const std::string& system : foreign_systems()) {
     EXPECT_FALSE(foreign_options(system).empty()) << system;
     const std::string error = error_of(system, {});
-    EXPECT_TRUE(error == "no error" || error.ends_with("nothing is kept: refused")) << error;
+    EXPECT_TRUE(error == "no error" || error.ends_with("options keep nothing: refused")) << error;
   }
 }
 

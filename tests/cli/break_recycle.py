@@ -49,7 +49,7 @@ class Store(Job):
     def is_retired(self, run):
         """If the type of the file system cannot be determined, deleted checkpoints wait in the trash for their
         grace."""
-        waits = "nothing is gained" in run.stderr
+        waits = "no benefit" in run.stderr
         return not self.live(GONE).exists() and (waits or not self.trashed(GONE).exists())
 
 

@@ -64,7 +64,7 @@ def case_what_is_neither_path_nor_name_is_said_alike_by_every_verb(sh):
     words = {"verify": (), "inspect": (), "ls": (), "load": ("x.npy",), "convert": ("x",), "repair": (), "plan": ("--bw", "1G"),
              "save": ("--run", "r", "--step", "1")}
     for verb, more in words.items():
-        sh.run(verb, "demo@9", *more, *STORE, code=10, err=["demo@9: run 'demo' has no step 9 .in runs; nor is it a path",
+        sh.run(verb, "demo@9", *more, *STORE, code=10, err=["demo@9: run 'demo' has no step 9 .in runs; not a path either",
                                                             "nearest: 8"])
         sh.run(verb, "dem@7", *more, *STORE, code=10, err="did you mean 'demo'")
         sh.run(verb, "nowhere", *more, *STORE, code=10, err="nowhere")

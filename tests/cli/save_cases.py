@@ -246,7 +246,7 @@ def case_mistakes_are_told_before_anything_is_made(sh):
                          (["--run", "r", "--step", "-1"], "is not a number"), (["--run", "r", "--step", str(2**53)], "greater than"),
                          (["--run", "../r", "--step", "1"], "below the store"), (["--run", "/r", "--step", "1"], "below the store"),
                          (["--run", "a/.b", "--step", "1"], "dot"), (["--run", "a/step-000000001.g1", "--step", "1"], "reserved for checkpoints"),
-                         (["--run", "a.partial-1", "--step", "1"], "reserved for checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "deeper"),
+                         (["--run", "a.partial-1", "--step", "1"], "reserved for checkpoints"), (["--run", "a/b/c/d/e", "--step", "1"], "more than 4 levels"),
                          (["--run", "r\n", "--step", "1"], "control character"),
                          (["--run", "r", "--step", "1", "--metric", "loss"], "NAME=NUMBER"), (["--run", "r", "--step", "1", "--metric", "=1"], "NAME="),
                          (["--run", "r", "--step", "1", "--tag", ""], "--tag is empty"), (["--run", "r", "--step", "1", "--note", "x" * 5000], "longer than")):

@@ -402,10 +402,10 @@ def case_a_source_that_cannot_be_marked_is_named(sh):
     if os.geteuid() != 0:
         saved.chmod(0o555)
     try:
-        sh.run("convert", saved, "v", "--virtual", err="'ckpt prune' may delete it, as it cannot be marked")
+        sh.run("convert", saved, "v", "--virtual", err="'ckpt prune' may delete it, because the mark that protects it cannot be written")
         sh.run("verify", "v", "--against", saved, out="0 different")
         warnings = sh.document("convert", saved, "v", "--virtual")["warnings"]
-        check(any("cannot be marked" in warning["text"] for warning in warnings), str(warnings))
+        check(any("protects it cannot be written" in warning["text"] for warning in warnings), str(warnings))
     finally:
         if os.geteuid() == 0:
             subprocess.run(["chattr", "-i", saved], check=True)
@@ -432,7 +432,7 @@ def case_ranks_materialize_together(sh):
     sh.run("materialize", "v", launcher=launcher, env=sh.mpi_environment)
     sh.run("verify", "v", "--against", saved, out=("0 different", "XXH3"))
     check(not list(sh.path(".").glob("v.partial*")), "something was left")
-    sh.run("convert", saved, "w", "--virtual", code=2, launcher=launcher, env=sh.mpi_environment, err="one process")
+    sh.run("convert", saved, "w", "--virtual", code=2, launcher=launcher, env=sh.mpi_environment, err="several processes cannot write it")
 
 
 def case_killed_at_any_time(sh):

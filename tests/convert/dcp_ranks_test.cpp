@@ -155,7 +155,7 @@ TEST(DcpRanks, AnotherDtypeShapeOrKindIsCorruptAndNamesTheTensor) {
   TwoRanks dtype;
   dtype.entries(1)[0].dtype = "int32";
   dtype.write();
-  expect_disagreement(dtype, "__1.metadata", "its dtype is int32, in __0.metadata it is float32");
+  expect_disagreement(dtype, "__1.metadata", "its dtype is int32, but float32 in __0.metadata");
 
   TwoRanks shape;
   shape.entries(1)[0].shape = {5, 2};

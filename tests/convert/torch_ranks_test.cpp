@@ -272,7 +272,7 @@ TEST_F(TorchRanks, RanksThatDisagreeAreCorrupt) {
                "its shape differs from that in model_world_size_2_rank_0.pt");
   write(0, text("w") + dtensor(0, 2, 9));
   expect_error(Errc::corrupt, "model_world_size_2_rank_0.pt",
-               "dimension 0 of the local tensor is 4, its placements give 5");
+               "dimension 0 of the local tensor is 4, but its placements give 5");
 }
 
 /// A ShardedTensor of `rows` floats of which `rank` holds the four from `begin` on.

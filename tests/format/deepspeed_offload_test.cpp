@@ -78,7 +78,7 @@ TEST(DeepSpeedOffload, WhatHasNoEffectIsNoted) {
                             "zero_optimization.offload_optimizer.fast_init: not used",
                             "zero_optimization.offload_optimizer.pin_memory: the buffers",
                             "zero_optimization.offload_optimizer.buffer_size: unknown",
-                            "zero_optimization.offload_optimizer.buffer_count: \"auto\""}) {
+                            "zero_optimization.offload_optimizer.buffer_count: another program must fill in"}) {
     EXPECT_TRUE(has_note(*config, begin)) << begin;
   }
   EXPECT_EQ(config->notes.size(), 11U);

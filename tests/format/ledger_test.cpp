@@ -60,7 +60,7 @@ TEST(LedgerText, ThatWouldReadASampleTwiceOrNeverIsCorrupt) {
   says("[1, 5, 20]", "[1, 6, 20]", "consumed: 8, but the ranks' ranges leave 9");
   says("\"consumed\": 8", "\"consumed\": 9", "leave 8");
   says("[1, 5, 20]", "[1, 5, 21]", "passes the end");
-  says("[1, 5, 20]", "[2, 5, 20]", "not there");
+  says("[1, 5, 20]", "[2, 5, 20]", "does not exist");
   says("[1, 5, 20]", "[1, 20, 20]", "empty");
   says("{\"consumed\": 4", "{\"consumed\": 16", "more consumed than a rank's");
   says("\"samples\": 30", "\"samples\": 31", "not the sum");

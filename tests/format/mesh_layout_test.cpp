@@ -195,8 +195,8 @@ TEST(MeshLayout, WhatALayoutSaysByItselfIsChecked) {
          l.flat = Layout::Flat{.axes = {0}, .part = 1};
        }},
       {"more than 16", [](Layout& l) { l.cuts.resize(17, l.cuts[0]); }},
-      {"no mesh", [](Layout& l) { l.kind = Layout::Kind::whole; }},
-      {"no mesh", [](Layout& l) { l.kind = Layout::Kind::irregular; }},
+      {"not a mesh", [](Layout& l) { l.kind = Layout::Kind::whole; }},
+      {"not a mesh", [](Layout& l) { l.kind = Layout::Kind::irregular; }},
   };
   Layout good = mesh({{"a", 2}, {"b", 2}});
   good.cuts = {{.dim = 0, .axes = {1}}};

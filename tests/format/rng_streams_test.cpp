@@ -124,7 +124,7 @@ TEST(RngResume, ContinuesWhatIsStoredAndDerivesTheRest) {
   const auto held = what_holds(stored, sources);
   ASSERT_EQ(held.size(), 3U);
   EXPECT_EQ(held[0], "bit-exact: 2 of 4 random streams continue where they stopped");
-  EXPECT_EQ(held[1].substr(0, 35), "not bit-exact: 2 random streams wer");
+  EXPECT_EQ(held[1].substr(0, 35), "not bit-exact: 2 random streams are");
   EXPECT_EQ(held[2], "not bit-exact: 2 stored random streams no longer belong to a rank");
   EXPECT_EQ(what_holds(stored, resolve(stored,
                                        std::vector<Wanted>{{kDropout.identity, "torch.cuda"},

@@ -67,7 +67,7 @@ Result<std::uint32_t> MetadataMerge::entry_for(const Metadata& part, const Entry
   if (own.shape != entry.shape) return corrupt_rank(file + ": its shape differs from that in " + earlier, entry.fqn);
   if (out_.dtypes[own.dtype] != part.dtypes[entry.dtype]) {
     return corrupt_rank(
-        file + ": its dtype is " + part.dtypes[entry.dtype] + ", but in " + earlier + " " + out_.dtypes[own.dtype],
+        file + ": its dtype is " + part.dtypes[entry.dtype] + ", but " + out_.dtypes[own.dtype] + " in " + earlier,
         entry.fqn);
   }
   return at->second;
