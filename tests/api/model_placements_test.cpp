@@ -267,7 +267,8 @@ TEST(ModelPlacements, WhatTheTrainersOwnRuleRefusesIsRefused) {
   refused({.name = "e", .shape = {12}}, {Model::expert("ep", 6, 6)}, "expert 6 of 6");
   refused({.name = "l", .shape = {12}}, {Model::layer("pp", 6, 1, 2)}, "6 layers do not divide among 4");
   refused({.name = "v", .shape = {12}}, {Model::vocabulary("tp", 0)}, "multiple of 0");
-  refused({.name = "v", .shape = {12}}, {Model::vocabulary("tp", 1), Model::partition("ep")}, "only cuts into equal parts");
+  refused({.name = "v", .shape = {12}}, {Model::vocabulary("tp", 1), Model::partition("ep")},
+          "only cuts into equal parts");
   refused({.name = "w", .shape = {12}}, {Model::partition("ep"), Model::column("tp")}, "must be the last step");
 }
 

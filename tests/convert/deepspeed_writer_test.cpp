@@ -333,8 +333,7 @@ TEST(DeepSpeedWriter, TypesThatFlatFilesCannotHoldAreRefused) {
   };
   EXPECT_NE(refused({.dtype = Dtype::f6_e2m3, .shape = {4}}, 1).find("odd: torch has no type for F6_E2M3"),
             std::string::npos);
-  EXPECT_NE(refused({.dtype = Dtype::f4, .shape = {2, 3}}, 2).find("the last dimension is odd"),
-            std::string::npos);
+  EXPECT_NE(refused({.dtype = Dtype::f4, .shape = {2, 3}}, 2).find("the last dimension is odd"), std::string::npos);
   EXPECT_EQ(refused({.dtype = Dtype::f4, .shape = {2, 4}}, 2), "");
   EXPECT_NE(refused({.dtype = Dtype::f64, .shape = {4, 2}, .true_dtype = "complex128"}, 1)
                 .find("odd: a trained parameter of complex numbers"),
