@@ -165,7 +165,7 @@ TEST(TrainingState, TwoOptimizersAreNotGuessedAt) {
   const Map map = golden_map(golden_root("torch/pt_trainer"));
   const TrainingState state = state_of(map);
   EXPECT_EQ(state.unplaced.size(), 48u);
-  EXPECT_EQ(state.unplaced_reason, "there are 2 optimizers (optimizer, optimizer_states.0)");
+  EXPECT_EQ(state.unplaced_reason, "found 2 optimizers (optimizer, optimizer_states.0)");
   EXPECT_TRUE(state.groups.empty());
 }
 
