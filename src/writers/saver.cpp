@@ -84,7 +84,7 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
     return give_up(
         {.code = Errc::usage, .message = fmt::format("step {}: greater than {}", step, CheckpointName::kGreatest)});
   }
-  // The committer may still be at work on the save before, and the disk may stall.
+  // The committer may still be working on the previous save, and the disk may stall.
   std::function<Result<>()> work;
   if (prepare || comm_.is_root()) {
     work = [&]() -> Result<> {
