@@ -189,7 +189,7 @@ Answer run_convert(Context& context) {
 
   Error named;
   if (!report) named = with_parent_hint(name_signal(report.error()), *request);
-  Verdict verdict = settle(open.comm(), report ? nullptr : &named);
+  Verdict verdict = agree_on_verdict(open.comm(), report ? nullptr : &named);
   Answer out;
   out.exit_code = verdict.exit_code;
   out.failures = std::move(verdict.failures);

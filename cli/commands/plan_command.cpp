@@ -85,7 +85,7 @@ Result<SavePlanRequest> read_plan_request(const Words& words) {
 }
 
 /// Values from --bench and from the checkpoint on the command line, unless an option gives them.
-struct Looked {
+struct MeasuredInputs {
   PlanSource source{};
   std::optional<DiskSpeed> speed{};
 };
@@ -104,12 +104,12 @@ Result<DiskSpeed> measure(Session& session, const Words& words, SavePlanRequest&
   return speed;
 }
 
-Result<Looked> read_source(Context& context, SavePlanRequest& request) {
+Result<MeasuredInputs> read_source(Context& context, SavePlanRequest& request) {
   const Words& words = context.words;
   const bool bench = words.value("bench") != nullptr;
   if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw exclude each other");
   if (!bench && words.value("size") != nullptr) return fail(Errc::usage, "--size needs --bench");
-  Looked out;
+  MeasuredInputs out;
   if (bench || !words.arguments.empty()) {
     CKPT_TRY(const auto opened, OpenSession::alone(context));
     if (opened->failure() != nullptr) return fail(*opened->failure());

@@ -215,14 +215,14 @@ void print_report(Context& context, const PruneReport& report) {
 
 void put_reasons(json::Writer& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
   out.key(key).begin_array();
-  for (const catalog::Explanation& told : reasons) {
+  for (const catalog::Explanation& explanation : reasons) {
     out.begin_object();
-    put_text(out, "rule", told.rule);
-    if (told.rank) out.member("rank", *told.rank);
-    if (told.limit) out.member("limit", *told.limit);
-    if (!told.bucket.empty()) put_text(out, "bucket", told.bucket);
-    if (!told.value.empty()) put_text(out, "value", told.value);
-    put_text(out, "text", told.text);
+    put_text(out, "rule", explanation.rule);
+    if (explanation.rank) out.member("rank", *explanation.rank);
+    if (explanation.limit) out.member("limit", *explanation.limit);
+    if (!explanation.bucket.empty()) put_text(out, "bucket", explanation.bucket);
+    if (!explanation.value.empty()) put_text(out, "value", explanation.value);
+    put_text(out, "text", explanation.text);
     out.end_object();
   }
   out.end_array();
@@ -232,18 +232,19 @@ void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i) {
   const catalog::Checkpoint& one = part.checkpoints[i];
   const catalog::Decision& decision = part.retention.decisions[i];
   const bool stays = planned_action(part, i) == Action::keep;
-  const catalog::Explanations told = catalog::explain(decision, one, part.checkpoints, part.policy);
+  const catalog::Explanations explanation = catalog::explain(decision, one, part.checkpoints, part.policy);
   out.begin_object();
   put_text(out, "run", one.run);
   put_text(out, "name", part.entries[i].name);
   out.member("id", one.id).member("step", one.step).member("bytes", one.bytes);
   out.member("decision", decision_text(part, i)).member("would_be_trash", decision.would_be_trash);
   out.member("bytes_freed", stays ? 0 : decision.bytes_freed);
-  put_text(out, "why",
-           part.held_back.contains(static_cast<std::uint32_t>(i)) ? why_text(part, i) : catalog::why(decision, told));
-  put_reasons(out, "reasons", told.reasons);
-  put_reasons(out, "blockers", told.blockers);
-  put_reasons(out, "near_misses", told.near_misses);
+  put_text(
+      out, "why",
+      part.held_back.contains(static_cast<std::uint32_t>(i)) ? why_text(part, i) : catalog::why(decision, explanation));
+  put_reasons(out, "reasons", explanation.reasons);
+  put_reasons(out, "blockers", explanation.blockers);
+  put_reasons(out, "near_misses", explanation.near_misses);
   out.end_object();
 }
 

@@ -178,7 +178,7 @@ Answer run_save(Context& context) {
 
   Error named;
   if (!report) named = name_signal(report.error());
-  Verdict verdict = settle(open.comm(), report ? nullptr : &named);
+  Verdict verdict = agree_on_verdict(open.comm(), report ? nullptr : &named);
   Answer out;
   out.exit_code = verdict.exit_code;
   out.failures = std::move(verdict.failures);

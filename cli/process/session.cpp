@@ -61,10 +61,10 @@ std::optional<Failure> unpacked(const std::string& text) {
 }
 
 /// The failures that explain the end: a rank's own, else the first reported.
-std::vector<Failure> causes(const std::vector<std::string>& told) {
+std::vector<Failure> causes(const std::vector<std::string>& messages) {
   std::vector<Failure> own;
   std::vector<Failure> others;
-  for (const std::string& text : told) {
+  for (const std::string& text : messages) {
     auto failure = text.empty() ? std::nullopt : unpacked(text);
     if (!failure) continue;
     (failure->error.code == Errc::peer_failed ? others : own).push_back(std::move(*failure));
@@ -134,7 +134,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::sh
   return out;
 }
 
-Verdict settle(Comm& comm, const Error* mine) {
+Verdict agree_on_verdict(Comm& comm, const Error* mine) {
   Verdict out;
   if (comm.ranks() == 1) {
     if (mine != nullptr) {
@@ -143,17 +143,17 @@ Verdict settle(Comm& comm, const Error* mine) {
     }
     return out;
   }
-  std::vector<std::string> told(1);
-  if (mine != nullptr) told[0] = packed({.error = *mine, .rank = comm.rank(), .node = host_name()});
+  std::vector<std::string> messages(1);
+  if (mine != nullptr) messages[0] = packed({.error = *mine, .rank = comm.rank(), .node = host_name()});
   std::string code;
-  auto all = comm.gather(told[0], soon());
+  auto all = comm.gather(messages[0], soon());
   if (all && comm.is_root()) {
-    told = std::move(*all);
-    const auto first = causes(told);
+    messages = std::move(*all);
+    const auto first = causes(messages);
     code = fmt::format("{}", first.empty() ? 0 : exit_code(first[0].error.code));
   }
   if (!all || !comm.broadcast(code, soon())) code.clear();  // a rank is lost: each keeps its own outcome
-  out.failures = causes(told);
+  out.failures = causes(messages);
   out.exit_code = out.failures.empty() ? 0 : exit_code(out.failures[0].error.code);
   if (const auto agreed = parse_count(code, 0, 255)) out.exit_code = static_cast<int>(*agreed);
   return out;

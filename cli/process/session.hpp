@@ -62,6 +62,6 @@ struct Verdict {
 
 /// Collective: every rank passes its own outcome (null = success); all get one exit code, that of the lowest rank with
 /// a cause. If ranks cannot be reached, each keeps its own.
-Verdict settle(Comm& comm, const Error* mine);
+Verdict agree_on_verdict(Comm& comm, const Error* mine);
 
 }  // namespace ckpt::cli

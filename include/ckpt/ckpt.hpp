@@ -209,7 +209,9 @@ class Pending {
     return done != 0;
   }
   /// The callback gets the outcome once, 0 or a failure: see ckpt_on_durable for the thread and what it may do.
-  Result<> on_durable(std::function<void(int code)> callback) { return tell(&ckpt_on_durable, std::move(callback)); }
+  Result<> on_durable(std::function<void(int code)> callback) {
+    return set_callback(&ckpt_on_durable, std::move(callback));
+  }
   /// The same three for drained: the save is in the run directory. Without a local directory, drained means durable.
   Result<> wait_drained(std::chrono::milliseconds timeout) {
     return detail::check(ckpt_wait_drained(pending_.get(), timeout.count()));
@@ -219,7 +221,9 @@ class Pending {
     if (const int code = ckpt_poll_drained(pending_.get(), &done)) return detail::failure(code);
     return done != 0;
   }
-  Result<> on_drained(std::function<void(int code)> callback) { return tell(&ckpt_on_drained, std::move(callback)); }
+  Result<> on_drained(std::function<void(int code)> callback) {
+    return set_callback(&ckpt_on_drained, std::move(callback));
+  }
   /// The name of the checkpoint in its directory once it is durable, else "".
   std::string name() const { return ckpt_pending_name(pending_.get()); }
   ckpt_stats stats() const {
@@ -232,7 +236,7 @@ class Pending {
  private:
   friend class Save;
   explicit Pending(ckpt_pending* pending) : pending_(pending) {}
-  Result<> tell(int (*on)(ckpt_pending*, void (*)(void*, int), void*), std::function<void(int code)> callback) {
+  Result<> set_callback(int (*on)(ckpt_pending*, void (*)(void*, int), void*), std::function<void(int code)> callback) {
     auto kept = std::make_unique<std::function<void(int)>>(std::move(callback));
     const int code = on(
         pending_.get(),

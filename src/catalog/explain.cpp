@@ -260,14 +260,14 @@ Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std
   return out;
 }
 
-std::string why(const Decision& decision, const Explanations& told) {
+std::string why(const Decision& decision, const Explanations& explanation) {
   std::string out;
-  for (const auto* all : {&told.reasons, &told.blockers}) {
+  for (const auto* all : {&explanation.reasons, &explanation.blockers}) {
     for (const Explanation& one : *all) out += (out.empty() ? "" : "  ") + one.text;
   }
   if (names_misses(decision)) {
     const char* between = out.empty() ? "no rule: " : "  no rule: ";
-    for (const Explanation& one : told.near_misses) {
+    for (const Explanation& one : explanation.near_misses) {
       out += between + one.text;
       between = "; ";
     }

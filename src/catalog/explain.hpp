@@ -37,7 +37,7 @@ Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std
                      const Policy& policy);
 
 /// The WHY of one line: reasons, blockers and near misses. `told`: the result of `explain`.
-std::string why(const Decision& decision, const Explanations& told);
+std::string why(const Decision& decision, const Explanations& explanation);
 std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                 const Policy& policy);
 

@@ -62,7 +62,7 @@ class Import {
     return out_.policy.keep.back();
   }
   void count(Kind kind, std::optional<std::uint64_t> count) { add({.kind = kind, .count = count}); }
-  void tell(std::string difference) { out_.differences.push_back(std::move(difference)); }
+  void note(std::string difference) { out_.differences.push_back(std::move(difference)); }
 
   Policy& policy() { return out_.policy; }
   ImportedPolicy take() { return std::move(out_); }
@@ -91,15 +91,15 @@ Result<> orbax(Import& in) {
             .metric = metric,
             .better = in.text("best_mode", "max") == "min" ? Rule::Better::lower : Rule::Better::higher,
             .missing = unmeasured ? Rule::Missing::keep : Rule::Missing::drop});
-    in.tell("Orbax with best_fn may delete the newest checkpoint; here the newest is always kept.");
-    in.tell("NaN metrics have no defined place in Orbax; here they rank last.");
+    in.note("Orbax with best_fn may delete the newest checkpoint; here the newest is always kept.");
+    in.note("NaN metrics have no defined place in Orbax; here they rank last.");
   } else if (most || in.policy().keep.empty()) {
     in.count(Kind::last, most);
   }
-  in.tell(
+  in.note(
       "Orbax counts the checkpoint being written and deletes during a save; here only committed ones count and saves "
       "delete nothing.");
-  if (most == 0u) in.tell("max_to_keep = 0 deletes everything in Orbax; here it adds no rule.");
+  if (most == 0u) in.note("max_to_keep = 0 deletes everything in Orbax; here it adds no rule.");
   return {};
 }
 
@@ -116,10 +116,10 @@ Result<> lightning(Import& in) {
             .count = count,
             .metric = metric,
             .better = in.text("mode", "min") == "max" ? Rule::Better::higher : Rule::Better::lower});
-    in.tell("Lightning does not save a checkpoint outside the best; here it is saved, and deleted later.");
+    in.note("Lightning does not save a checkpoint outside the best; here it is saved, and deleted later.");
   }
   if (last) in.count(Kind::last, 1);
-  in.tell("Lightning writes last.ckpt as a copy or link; here the newest checkpoint is the last one, once.");
+  in.note("Lightning writes last.ckpt as a copy or link; here the newest checkpoint is the last one, once.");
   return {};
 }
 
@@ -141,7 +141,7 @@ Result<> hugging_face(Import& in) {
             .count = 1,
             .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
             .better = greater ? Rule::Better::higher : Rule::Better::lower});
-    in.tell(
+    in.note(
         "If the best one is among the newest, the Trainer keeps one more of these; here the best and the newest "
         "limit - 1 are kept, even if they overlap.");
   } else {
@@ -157,7 +157,7 @@ Result<> tensor_flow(Import& in) {
   in.count(Kind::last, in.find("max_to_keep") != nullptr ? most : std::optional<std::uint64_t>(5));
   if (every) {
     in.add({.kind = Kind::every, .duration = *every});
-    in.tell(
+    in.note(
         "TensorFlow counts hours from the start of its manager and forgets preserved checkpoints; here hours count "
         "from the oldest existing checkpoint, which is kept, and every checkpoint counts.");
   }
@@ -171,11 +171,11 @@ Result<> megatron(Import& in) {
   if (interval) {
     in.add({.kind = Kind::every_steps, .step_interval = *interval});
     in.count(Kind::last, 1);
-    in.tell(
+    in.note(
         "Megatron deletes only the iteration that its tracker named before; here the policy also applies to older ones.");
   }
   if (most || !interval) in.count(Kind::last, most);
-  in.tell("The checkpoint that latest_checkpointed_iteration.txt names is never deleted.");
+  in.note("The checkpoint that latest_checkpointed_iteration.txt names is never deleted.");
   return {};
 }
 
@@ -183,7 +183,7 @@ Result<> veloc(Import& in) {
   CKPT_TRY(const auto most, in.number("max_versions"));
   in.count(Kind::last, most == 0u ? std::nullopt : most);
   if (in.find("scratch_versions") != nullptr)
-    in.tell("scratch_versions limits copies on the nodes' own disks; here saves drain and delete these copies.");
+    in.note("scratch_versions limits copies on the nodes' own disks; here saves drain and delete these copies.");
   return {};
 }
 
@@ -192,7 +192,7 @@ Result<> scr(Import& in) {
   in.count(Kind::last, most == 0u ? std::nullopt : most);
   Rule& output = in.add({.kind = Kind::tags_any});
   output.tags = {"output"};
-  in.tell("SCR never counts datasets flagged OUTPUT; here checkpoints tagged \"output\" are kept.");
+  in.note("SCR never counts datasets flagged OUTPUT; here checkpoints tagged \"output\" are kept.");
   return {};
 }
 
@@ -241,13 +241,13 @@ Result<> restic(Import& in) {
   if (const std::string* within = in.find("keep-within")) {
     CKPT_TRY(const Duration duration, restic_duration(*within));
     in.add({.kind = Kind::within, .duration = duration});
-    in.tell("restic's months and years follow the calendar; here a month is 30 days and a year 365.");
+    in.note("restic's months and years follow the calendar; here a month is 30 days and a year 365.");
   }
   if (const std::string* tag = in.find("keep-tag")) {
     Rule& rule = in.add({.kind = Kind::tags_any});
     rule.tags = {*tag};
   }
-  in.tell("restic groups by host and paths; here each run is a group.");
+  in.note("restic groups by host and paths; here each run is a group.");
   return {};
 }
 
@@ -258,7 +258,7 @@ Result<> borg(Import& in) {
     in.add({.kind = Kind::within, .duration = duration, .from = Rule::From::now});
   }
   CKPT_CHECK(calendar(in, true));
-  in.tell("borg's days begin at midnight of the local time zone; here at midnight of tz (default: UTC).");
+  in.note("borg's days begin at midnight of the local time zone; here at midnight of tz (default: UTC).");
   return {};
 }
 

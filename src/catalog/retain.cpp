@@ -61,7 +61,7 @@ class Retainer {
       ask_guards(group);
     }
     demote();
-    for (const Group& group : groups_) settle(group);
+    for (const Group& group : groups_) decide_group(group);
     relieve();
     total();
     return std::move(out_);
@@ -285,7 +285,7 @@ class Retainer {
     }
   }
 
-  void settle(const Group& group) {
+  void decide_group(const Group& group) {
     for (const std::uint32_t i : group.members) {
       Decision& decision = out_.decisions[i];
       const bool by_rule = std::any_of(decision.reasons.begin(), decision.reasons.end(),

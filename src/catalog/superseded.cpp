@@ -40,12 +40,12 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     const Time began = std::max(one.created, one.committed);
     birth.began = std::min(birth.began.value_or(began), began);
   }
-  for (const SeriesBirth& told : births) {
-    const auto run = runs.find(told.run);
+  for (const SeriesBirth& born : births) {
+    const auto run = runs.find(born.run);
     if (run == runs.end()) continue;
-    Birth& birth = run->second.births[told.series];
-    begin_from(birth, told.from);
-    birth.began = birth.known ? std::min(*birth.began, told.began) : told.began;
+    Birth& birth = run->second.births[born.series];
+    begin_from(birth, born.from);
+    birth.began = birth.known ? std::min(*birth.began, born.began) : born.began;
     birth.known = true;
   }
 

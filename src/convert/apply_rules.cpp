@@ -78,11 +78,11 @@ class RuledIndex final : public ChunkIndex {
 };
 
 /// Divides a flat tensor into its parameters.
-Result<> cut_flat(const MapRules& rules, const std::vector<MapRules::Held>& held, const Tensor& flat,
+Result<> cut_flat(const MapRules& rules, const std::vector<MapRules::HeldRule>& held, const Tensor& flat,
                   std::uint32_t index, std::vector<Tensor>& tensors, std::vector<Origin>& origins) {
   if (flat.shape.size() != 1 || is_packed(flat.dtype)) return fail(about(rules, flat, "it is not a flat tensor"));
   std::uint64_t at = 0;
-  for (const MapRules::Held& part : held) {
+  for (const MapRules::HeldRule& part : held) {
     CKPT_TRY(const std::uint64_t elements, checked_volume(part.shape));
     CKPT_TRY(const std::uint64_t end, checked_add(at, elements));
     if (!part.name.empty()) {
@@ -136,7 +136,7 @@ Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
   std::vector<Origin> origins;
   bool any = false;
   for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
-    const std::vector<MapRules::Held>* held = rules.holds(map.tensors[i].name);
+    const std::vector<MapRules::HeldRule>* held = rules.holds(map.tensors[i].name);
     if (held == nullptr) {
       tensors.push_back(map.tensors[i]);
       origins.push_back({i, std::nullopt, {}});

@@ -205,13 +205,13 @@ Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {
   return out;
 }
 
-Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from) {
+Result<std::optional<UnreadSummary>> summarize_unread(Io& io, const std::string& path, std::string_view from) {
   CKPT_TRY(const Place place, place_at(io, join_path(path, "")));
   CKPT_TRY(const Found found, from.empty() ? choose(place) : forced(place, from));
   if (found.format->reader || found.format->count_files == nullptr) return std::nullopt;
   const std::string root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where);
   CKPT_TRY(const std::uint64_t files, found.format->count_files(io, root));
-  return Glance{.format = found.format, .file_count = files};
+  return UnreadSummary{.format = found.format, .file_count = files};
 }
 
 }  // namespace ckpt

@@ -41,13 +41,13 @@ struct Candidate {
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
 /// The known facts about a checkpoint that is only recognised.
-struct Glance {
+struct UnreadSummary {
   const Format* format = nullptr;
   std::uint64_t file_count = 0;
 };
 /// Detects, and checks names and sizes. Nothing if the format can be read, or nothing is known.
 /// errors  as open_source
-Result<std::optional<Glance>> glance(Io& io, const std::string& path, std::string_view from);
+Result<std::optional<UnreadSummary>> summarize_unread(Io& io, const std::string& path, std::string_view from);
 
 /// The result of detection for a path, without opening it.
 struct Recognition {

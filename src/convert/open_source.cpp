@@ -203,10 +203,10 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     }
     CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
   }
-  if (place.directory && options.look_beside) {
+  if (place.directory && options.find_beside) {
     // Checks read no file of the source.
     const auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
-    CKPT_TRY(Beside beside, look_beside(*stopping, source.root, *source.format, source.map));
+    CKPT_TRY(Beside beside, find_beside(*stopping, source.root, *source.format, source.map));
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));
     source.settings = std::move(beside.settings);
   }
@@ -216,8 +216,8 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   });
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
-  if (source.lease && !source.lease->unheard().empty())
-    source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->unheard()});
+  if (source.lease && !source.lease->claim_warning().empty())
+    source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->claim_warning()});
   if (auto flat = refuse_flat_parameters(source.map, source.root); !flat) {
     source.map.findings.push_back(
         {.severity = Severity::warning, .text = flat.error().message, .tensor = flat.error().tensor});

@@ -20,7 +20,7 @@ struct Source {
   std::shared_ptr<SourceFiles> files{};
   std::unique_ptr<Io> io{};
   Map map{};
-  /// Files next to it that describe the model and are not extras; only with ReadOptions::look_beside.
+  /// Files next to it that describe the model and are not extras; only with ReadOptions::find_beside.
   std::vector<std::string> settings{};
   std::unique_ptr<Lease> lease{};
   std::vector<std::unique_ptr<Lease>> referenced_leases{};  ///< on the checkpoints that a virtual one refers to

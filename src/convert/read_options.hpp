@@ -21,7 +21,7 @@ struct ReadOptions {
   /// Once set, reading and decoding the checkpoint ends with `interrupted`. Outlives the source.
   const std::atomic<bool>* stop = nullptr;
   /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
-  bool look_beside = false;
+  bool find_beside = false;
   bool state_beside = true;  ///< joins the result of FormatReader::open_beside; else that counts as other data
   /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
   /// own.
@@ -32,7 +32,7 @@ struct ReadOptions {
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
   /// Missing or changed files that a virtual checkpoint refers to are findings, not errors. Its tensors must not be
   /// read then.
-  bool tell_references = false;
+  bool report_references = false;
 };
 
 }  // namespace ckpt

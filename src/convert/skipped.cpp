@@ -82,7 +82,7 @@ class LookBeside {
             std::ranges::any_of(entries, [](const DirEntry& entry) { return marks_trainer_folder(entry.name); });
       CKPT_CHECK(look(folder, entries, true));
     }
-    tell();
+    report();
     return std::move(out_);
   }
 
@@ -190,9 +190,9 @@ class LookBeside {
 
   std::size_t found() const { return state_.size() + data_.size() + copies_.size() + unread_.size() + others_.size(); }
 
-  void tell() {
-    tell_skipped(state_, Skipped::training_state);
-    tell_skipped(data_, Skipped::data);
+  void report() {
+    report_skipped(state_, Skipped::training_state);
+    report_skipped(data_, Skipped::data);
     if (!copies_.empty())
       out_.findings.push_back({.text = fmt::format("{}: the trainer's copy of the weights, not read: the {} checkpoint "
                                                    "holds them",
@@ -214,7 +214,7 @@ class LookBeside {
         {.severity = Severity::warning, .text = std::move(text), .file = root_, .skipped = Skipped::data});
   }
 
-  void tell_skipped(const std::vector<std::string>& names, Skipped kind) {
+  void report_skipped(const std::vector<std::string>& names, Skipped kind) {
     if (names.empty()) return;
     out_.findings.push_back({.severity = Severity::warning,
                              .text = fmt::format("skipped {}, not part of the {} checkpoint: {}; convert {} by {}",
@@ -246,7 +246,7 @@ class LookBeside {
 
 }  // namespace
 
-Result<Beside> look_beside(Io& io, const std::string& root, const Format& format, const Map& map) {
+Result<Beside> find_beside(Io& io, const std::string& root, const Format& format, const Map& map) {
   return LookBeside(io, root, format, map).run();
 }
 

@@ -18,6 +18,6 @@ struct Beside {
 ///
 /// root   directory of the map's files
 /// errors as Io::list of a folder that holds files of the map
-Result<Beside> look_beside(Io& io, const std::string& root, const Format& format, const Map& map);
+Result<Beside> find_beside(Io& io, const std::string& root, const Format& format, const Map& map);
 
 }  // namespace ckpt

@@ -9,7 +9,7 @@ void Unlisted::add(std::string_view name, bool elsewhere) {
   if (some.count++ == 0) some.first = name;
 }
 
-void Unlisted::tell(std::vector<Finding>& findings) const {
+void Unlisted::report(std::vector<Finding>& findings) const {
   const auto text = [](const Some& some, std::string_view why) {
     return some.count == 1 ? fmt::format("{} was left out: {}", some.first, why)
                            : fmt::format("{} tensors were left out, the first {}: {}", some.count, some.first, why);

@@ -15,7 +15,7 @@ class Unlisted {
   /// `elsewhere`  the index lists the name in another file: that tensor is used
   void add(std::string_view name, bool elsewhere);
   /// Superseded tensors are a note; tensors that the index does not list are data that is skipped.
-  void tell(std::vector<Finding>& findings) const;
+  void report(std::vector<Finding>& findings) const;
 
  private:
   struct Some {

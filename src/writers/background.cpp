@@ -3,7 +3,7 @@
 #include <future>
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 
 namespace ckpt {
 
@@ -28,7 +28,7 @@ void Background::add(Task task) {
 Result<> Background::run(const std::function<Result<>(Io&)>& task) {
   std::promise<Result<>> done;
   auto result = done.get_future();
-  add([&](Io& io) { done.set_value(caught([&] { return task(io); })); });
+  add([&](Io& io) { done.set_value(exceptions_to_result([&] { return task(io); })); });
   return result.get();
 }
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "writers/save_content.hpp"
 
 namespace ckpt {
@@ -28,7 +28,7 @@ Result<> Commits::act(bool all_written, bool all_published) {
 Result<> Commits::collect(const Save& save) {
   if (auto verdict = agree(comm_, deadline(), save->writing()); !verdict) {
     if (is_loss(verdict.error())) return verdict;
-    settle(save, fail(std::move(verdict).error()));
+    complete(save, fail(std::move(verdict).error()));
     return {};
   }
   CKPT_TRY(std::vector<std::string> records, comm_.gather(save->record(), deadline()));
@@ -41,12 +41,12 @@ Result<> Commits::collect(const Save& save) {
 /// Rank 0 seals the checkpoint that all have written; every leader publishes it. Collective.
 Result<> Commits::spread(const Save& save, const std::vector<std::string>& records) {
   if (comm_.is_root()) {
-    auto sealed = caught([&] { return sealed_text(save->manifest, records); });
+    auto sealed = exceptions_to_result([&] { return sealed_text(save->manifest, records); });
     if (sealed) save->sealed = std::move(*sealed);
   }
   CKPT_CHECK(comm_.broadcast(save->sealed, deadline()));
   if (save->sealed.empty()) {
-    settle(save, fail(Errc::internal, "rank 0 could not seal it"));
+    complete(save, fail(Errc::internal, "rank 0 could not seal it"));
   } else if (nodes_.leads(comm_.rank())) {
     disk_.publish(save, {});
   } else {
@@ -62,15 +62,15 @@ Result<> Commits::conclude(const Save& save) {
   if (auto verdict = agree(comm_, deadline(), mine ? Result<>() : fail(mine.error())); !verdict) {
     if (is_loss(verdict.error())) return verdict;
     if (nodes_.several && mine && !mine->empty()) disk_.take_back(save);  // other nodes lack their part of it
-    settle(save, fail(std::move(verdict).error()));
+    complete(save, fail(std::move(verdict).error()));
     return {};
   }
   CKPT_CHECK(comm_.broadcast(*mine, deadline()));
-  settle(save, SaveOutcome{.name = *mine, .id = save->id().hex()});
+  complete(save, SaveOutcome{.name = *mine, .id = save->id().hex()});
   return {};
 }
 
-void Commits::settle(const Save& save, const Result<SaveOutcome>& outcome) {
+void Commits::complete(const Save& save, const Result<SaveOutcome>& outcome) {
   const Save kept = save;  // `save` may be of the queue
   kept->phase = SaveJob::Phase::over;
   kept->resolve(outcome);
@@ -102,15 +102,15 @@ Result<SaveOutcome> Commits::outcome_without_peers(const Save& save, Error why) 
 void Commits::lose(const Error& error) {
   while (!in_flight_.empty()) {
     const Save save = in_flight_.front();
-    settle(save, outcome_without_peers(save, error));
+    complete(save, outcome_without_peers(save, error));
   }
 }
 
 void Commits::give_up(const Error& error) {
-  while (!in_flight_.empty()) settle(in_flight_.front(), fail(error));
+  while (!in_flight_.empty()) complete(in_flight_.front(), fail(error));
 }
 
-void Commits::look() {
+void Commits::poll() {
   while (!in_flight_.empty() && in_flight_.front()->resolved()) {
     const Save save = std::move(in_flight_.front());
     in_flight_.pop_front();

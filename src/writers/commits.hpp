@@ -57,14 +57,14 @@ class Commits {
   /// Saves in flight fail here.
   void give_up(const Error& error);
   /// One rank, where the background settles saves: takes note of those that are over.
-  void look();
+  void poll();
 
  private:
   Deadline deadline() const { return comm_.now() + patience_; }
   Result<> collect(const Save& save);
   Result<> spread(const Save& save, const std::vector<std::string>& records);
   Result<> conclude(const Save& save);
-  void settle(const Save& save, const Result<SaveOutcome>& outcome);
+  void complete(const Save& save, const Result<SaveOutcome>& outcome);
   Result<SaveOutcome> outcome_without_peers(const Save& save, Error why);
 
   Comm& comm_;

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/store/run_directory.hpp"
 #include "writers/publish_save.hpp"
 #include "writers/save_content.hpp"
@@ -25,7 +25,7 @@ Result<> Committer::begin(SaveJob& save) {
 void Committer::publish(const std::shared_ptr<SaveJob>& save, std::vector<std::string> records) {
   thread_->add([this, save, records = std::move(records)](Io& io) {
     const auto start = std::chrono::steady_clock::now();
-    auto name = caught([&] { return publish_now(io, *save, records); });
+    auto name = exceptions_to_result([&] { return publish_now(io, *save, records); });
     save->publication.reset();
     save->finish_publishing(name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (options_.published) options_.published(save, name);

@@ -108,7 +108,7 @@ Result<std::string> drain(Io& io, BufferPool& pool, const std::string& name, con
   const Hash128 id = begun.sealed.manifest.id;
   CKPT_TRY(auto there, find_committed(io, options.run_directory, begun.named.step, id));
   if (there) {
-    CKPT_CHECK(settle_published(io, join_path(options.run_directory, *there), id.hex()));
+    CKPT_CHECK(finish_published(io, join_path(options.run_directory, *there), id.hex()));
     return *std::move(there);
   }
   CKPT_CHECK(make_partial(io, begun, options));

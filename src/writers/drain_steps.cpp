@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "writers/drain.hpp"
 
 namespace ckpt {
@@ -51,7 +51,7 @@ void DrainSteps::start(const std::shared_ptr<SaveJob>& save) const {
   drainer_->add_step(
       [save, step](Io& io, BufferPool& pool, const DrainOptions& options, const std::atomic<bool>& stop) {
         const auto start = std::chrono::steady_clock::now();
-        auto done = caught([&]() -> Result<std::string> {
+        auto done = exceptions_to_result([&]() -> Result<std::string> {
           if (step == kCopyStep) return copy_part(io, pool, *save, options, stop);
           if (step == kLastStep) return save->drain_job->publish(io);
           CKPT_TRY(save->drain_job, DrainInSteps::begin(io, save->step, save->id(), options));

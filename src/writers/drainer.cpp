@@ -6,7 +6,7 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/run/run.hpp"
 #include "engine/store/run_directory.hpp"
 
@@ -22,7 +22,7 @@ Result<std::unique_ptr<Drainer>> Drainer::open(Io& io, DrainOptions options) {
   CKPT_TRY(drainer->pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kBuffers}));
   CKPT_TRY(const std::uint64_t next, next_generation(io, drainer->options_.run_directory));
   drainer->least_generation_ = next;
-  CKPT_TRY(auto own, io.fresh());
+  CKPT_TRY(auto own, io.new_instance());
   drainer->thread_ = std::make_unique<Background>(std::move(own));
   return drainer;
 }
@@ -35,7 +35,7 @@ void Drainer::finish() {
 void Drainer::add(std::string name, std::function<void(Result<std::string> name, double seconds)> done) {
   thread_->add([this, name = std::move(name), done = std::move(done)](Io& io) {
     const auto start = std::chrono::steady_clock::now();
-    auto drained = caught([&] { return drain_one(io, name); });
+    auto drained = exceptions_to_result([&] { return drain_one(io, name); });
     const bool well = drained.has_value();
     done(std::move(drained), std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     if (well) retire(io);
@@ -64,7 +64,7 @@ Result<std::string> Drainer::drain_one(Io& io, const std::string& name) {
 }
 
 void Drainer::retire(Io& io) {
-  const auto retired = caught([&] { return retire_drained(io, options_); });
+  const auto retired = exceptions_to_result([&] { return retire_drained(io, options_); });
   if (!retired) {
     note(fmt::format("{}: old copies were not removed: {}", options_.local_directory, retired.error().message));
     return;

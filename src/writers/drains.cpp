@@ -76,12 +76,12 @@ Result<std::vector<std::string>> Drains::drain_left(
     const std::function<Result<>(const PendingSave&)>& wait) {
   const DrainOptions& tiers = options_.directories;
   std::vector<Undrained> mine;
-  const auto look = [&](Io& io) -> Result<> {
+  const auto poll = [&](Io& io) -> Result<> {
     CKPT_TRY(mine, find_undrained(io, tiers));
     return {};
   };
   std::function<Result<>()> work;
-  if (options_.nodes.leads(comm_.rank())) work = [&] { return on_disk(look); };
+  if (options_.nodes.leads(comm_.rank())) work = [&] { return on_disk(poll); };
   CKPT_CHECK(agree_after(comm_, options_.patience, work));
   CKPT_TRY(const std::vector<Left> left, left_on_all(mine));
   std::vector<std::string> given_up;
@@ -138,7 +138,7 @@ Result<> Drains::conclude() {
   if (steps().takes_part(*save)) mine = save->draining();
   const auto give_up = [&](Error error) {
     if (several) steps().drop(save);
-    settle(save, fail(std::move(error)));
+    complete(save, fail(std::move(error)));
   };
   if (auto verdict = agree(comm_, deadline(), mine ? Result<>() : fail(mine.error())); !verdict) {
     if (verdict.error().code == Errc::peer_failed && !verdict.error().verdict) return verdict;
@@ -153,18 +153,18 @@ Result<> Drains::conclude() {
       return {};
     }
     if (*goes_on) return {};
-    CKPT_TRY(std::vector<std::string> told, comm_.gather(*mine, deadline()));
-    if (comm_.is_root()) mine = std::move(told[static_cast<std::size_t>(save->drain_leader)]);
+    CKPT_TRY(std::vector<std::string> names, comm_.gather(*mine, deadline()));
+    if (comm_.is_root()) mine = std::move(names[static_cast<std::size_t>(save->drain_leader)]);
   }
   CKPT_CHECK(comm_.broadcast(*mine, deadline()));
-  settle(save, std::move(mine));
+  complete(save, std::move(mine));
   return {};
 }
 
-void Drains::settle(const Save& save, Result<std::string> name) {
-  save->settle_drain(std::move(name));
+void Drains::complete(const Save& save, Result<std::string> name) {
+  save->complete_drain(std::move(name));
   ++ended_count_;
-  look();
+  poll();
   if (options_.nodes.several && !draining_.empty()) steps().start(draining_.front());
 }
 
@@ -174,19 +174,19 @@ void Drains::lose(const Error& error) {
     if (comm_.is_root() && !options_.nodes.several) {
       save->own_drain();
     } else {
-      save->settle_drain(fail(error));
+      save->complete_drain(fail(error));
     }
   }
-  look();
+  poll();
 }
 
-void Drains::look() {
+void Drains::poll() {
   while (!draining_.empty() && draining_.front()->drained().known()) {
     const Save save = std::move(draining_.front());
     draining_.pop_front();
-    reports_.tell_failure(save->drained(),
-                          fmt::format("step {}: durable in {}, but not in {}", save->step,
-                                      options_.directories.local_directory, options_.directories.run_directory));
+    reports_.report_failure(save->drained(),
+                            fmt::format("step {}: durable in {}, but not in {}", save->step,
+                                        options_.directories.local_directory, options_.directories.run_directory));
   }
   if (!drainer_) return;
   for (const std::string& note : drainer_->take_notes()) reports_.log(note);
@@ -202,9 +202,9 @@ void Drains::close() {
   }
   if (drainer_) drainer_->finish();
   for (const auto& save : draining_) {
-    save->settle_drain(fail(Errc::interrupted, "the run was closed before all ranks confirmed the drain"));
+    save->complete_drain(fail(Errc::interrupted, "the run was closed before all ranks confirmed the drain"));
   }
-  look();
+  poll();
   drainer_.reset();
 }
 

@@ -66,7 +66,7 @@ class Drains {
   /// The other ranks can no longer be informed. Rank 0's drains continue; those that need other ranks fail.
   void lose(const Error& error);
   /// Takes note of drains that have ended, and of what the drainer has to say.
-  void look();
+  void poll();
   /// Interrupts all.
   void close();
   /// Generations below this are taken in the run directory, as far as is known here. Any thread.
@@ -83,7 +83,7 @@ class Drains {
   DrainSteps steps() const { return {comm_, options_.patience, options_.nodes, drainer_.get()}; }
   Result<std::vector<Left>> left_on_all(const std::vector<Undrained>& mine);
   Save take_up(const Left& left);
-  void settle(const Save& save, Result<std::string> name);
+  void complete(const Save& save, Result<std::string> name);
 
   Comm& comm_;
   const Options options_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/comm/heartbeat.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/run/run.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/run_directory.hpp"
@@ -59,7 +59,7 @@ Result<> Flusher::stage_with_others(Comm& comm, std::chrono::milliseconds patien
 /// This rank's files: made, hashed and written as their leaves are staged, synced.
 void Flusher::flush(const std::shared_ptr<SaveJob>& save, Io& io) {
   const auto start = Clock::now();
-  auto leaves = caught([&]() -> Result<std::vector<Hash128>> {
+  auto leaves = exceptions_to_result([&]() -> Result<std::vector<Hash128>> {
     CKPT_TRY(const HeldRun held, hold_run(io, parent_path(save->root)));
     CKPT_CHECK(make_files(io, save->root, save->plan->targets()));
     const auto solo = Comm::solo();

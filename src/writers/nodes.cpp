@@ -24,7 +24,7 @@ Result<Nodes> find_nodes(Comm& comm, std::chrono::milliseconds patience, Io& io,
 
   std::string place;
   const auto find_place = [&]() -> Result<> {
-    CKPT_TRY(const auto own, io.fresh());
+    CKPT_TRY(const auto own, io.new_instance());
     CKPT_CHECK(make_directory(*own, local_directory));
     CKPT_TRY(const FileInfo info, own->stat(local_directory));
     place = fmt::format("{} {} {}", info.device, info.inode, host_name());

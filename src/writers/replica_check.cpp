@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "format/hash.hpp"
 #include "format/universal/replica_groups.hpp"
 #include "writers/descriptions.hpp"
@@ -21,8 +21,8 @@ bool is_given(const Piece& piece) {
   return piece.memory.data != nullptr || piece.memory.bytes == 0 || piece.memory.fill != nullptr;
 }
 
-bool differs(std::span<const std::uint64_t> told, std::size_t pair) {
-  return (told[2 * pair] != 0 || told[2 * pair + 1] != 0) && told[2 * pair] != ~told[2 * pair + 1];
+bool differs(std::span<const std::uint64_t> combined, std::size_t pair) {
+  return (combined[2 * pair] != 0 || combined[2 * pair + 1] != 0) && combined[2 * pair] != ~combined[2 * pair + 1];
 }
 
 Error unlike(const std::string& name, const char* what) {
@@ -98,7 +98,7 @@ Result<> ReplicaCheck::hash(BufferPool& pool, unsigned threads) {
   std::mutex mutex;
   Result<> outcome;
   const auto work = [&] {
-    auto done = caught([&] { return hash_some(pool, blocks_, next, stop); });
+    auto done = exceptions_to_result([&] { return hash_some(pool, blocks_, next, stop); });
     if (done) return;
     stop.store(true);
     const std::lock_guard held(mutex);
@@ -160,14 +160,14 @@ void ReplicaCheck::fill_words() {
   }
 }
 
-Result<> ReplicaCheck::judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> told) const {
+Result<> ReplicaCheck::judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> combined) const {
   const auto groups = static_cast<std::size_t>(table_.groups->number_end());
   const std::size_t pairs = groups + table_.shared.size();
   for (std::size_t number = 0; number < groups; ++number) {
-    if (differs(told, number) || told[2 * pairs + number] != 0) CKPT_CHECK(judge_group(comm, deadline, number));
+    if (differs(combined, number) || combined[2 * pairs + number] != 0) CKPT_CHECK(judge_group(comm, deadline, number));
   }
   std::size_t pair = groups;
-  while (pair < pairs && !differs(told, pair)) ++pair;
+  while (pair < pairs && !differs(combined, pair)) ++pair;
   if (pair == pairs) return {};
   Result<> mine;
   for (const Piece& piece : pieces_) {

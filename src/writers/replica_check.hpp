@@ -36,7 +36,7 @@ class ReplicaCheck {
   const std::vector<std::uint64_t>& words() const { return words_; }
   /// `told`: the maximum of all ranks' words. Collective if they differ or a rank adds only some of a group.
   /// errors  usage, with the tensor
-  Result<> judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> told) const;
+  Result<> judge(Comm& comm, Deadline deadline, std::span<const std::uint64_t> combined) const;
 
  private:
   /// A leaf's worth of a piece.

@@ -34,7 +34,7 @@ Result<> Rounds::start(Vote mine, bool timed_out) {
   return {};
 }
 
-Result<Rounds::Told> Rounds::finish() {
+Result<Rounds::RoundResult> Rounds::finish() {
   const Deadline until = comm_.now() + patience_;
   for (unsigned tests = 0;; ++tests) {
     CKPT_TRY(const bool done, pending_.test());
@@ -49,30 +49,30 @@ Result<Rounds::Told> Rounds::finish() {
   if (words_[Word::ended] != ~words_[Word::not_ended]) {
     return fail(Errc::internal, "the ranks call save functions in different orders");
   }
-  const Told told{.vote = {.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0},
-                  .timed_out = words_[Word::timed_out] != 0};
+  const RoundResult result{.vote = {.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0},
+                           .timed_out = words_[Word::timed_out] != 0};
   CKPT_CHECK(actions_.act({.written = words_[Word::unwritten] == 0,
                            .published = words_[Word::unpublished] == 0,
                            .drained = words_[Word::undrained] == 0,
                            .ended = words_[Word::ended]}));
-  return told;
+  return result;
 }
 
 Result<Rounds::Vote> Rounds::round(Vote mine) {
   if (alone()) {
-    actions_.look();
+    actions_.poll();
     return mine;
   }
-  CKPT_CHECK(settle());
+  CKPT_CHECK(finish_pending());
   if (auto started = start(mine, false); !started) return fail(lose(std::move(started).error()));
   return std::exchange(carried_, Vote{});
 }
 
-Result<> Rounds::settle() {
+Result<> Rounds::finish_pending() {
   if (!pending_.active()) return {};
-  auto told = finish();
-  if (!told) return fail(lose(std::move(told).error()));
-  carried_ = {.stop = carried_.stop || told->vote.stop, .due = carried_.due || told->vote.due};
+  auto result = finish();
+  if (!result) return fail(lose(std::move(result).error()));
+  carried_ = {.stop = carried_.stop || result->vote.stop, .due = carried_.due || result->vote.due};
   return {};
 }
 
@@ -85,21 +85,22 @@ Error Rounds::lose(Error error) {
 
 /// Until this rank knows the event, or a rank's time is over.
 Result<> Rounds::wait_known(const SaveEvent& event, Deadline until) {
-  CKPT_CHECK(settle());
+  CKPT_CHECK(finish_pending());
   for (bool timed_out = false; !event.known() && !timed_out;) {
     CKPT_CHECK(start({}, Clock::now() >= until));
-    CKPT_TRY(const Told told, finish());
-    timed_out = told.timed_out;
+    CKPT_TRY(const RoundResult result, finish());
+    timed_out = result.timed_out;
     if (!event.known() && !timed_out) event.wait_for(kRoundNap);
   }
   return {};
 }
 
-Result<> Rounds::wait(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells) {
+Result<> Rounds::wait(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late,
+                      bool marks_reported) {
   const Deadline until = Clock::now() + timeout;
   if (alone()) {
     event.wait_for(timeout);
-    actions_.look();
+    actions_.poll();
   } else if (auto waited = wait_known(event, until); !waited) {
     Error error = lose(std::move(waited).error());
     // Rank 0's drains continue alone.
@@ -109,7 +110,7 @@ Result<> Rounds::wait(const SaveEvent& event, std::chrono::milliseconds timeout,
     if (!event.known()) return fail(std::move(error));
   }
   if (!event.known()) return fail(Errc::locked, late);
-  auto outcome = tells ? event.tell() : event.outcome();
+  auto outcome = marks_reported ? event.take_outcome() : event.outcome();
   return outcome ? Result<>() : fail(std::move(outcome).error());
 }
 

@@ -41,7 +41,7 @@ class Rounds {
     /// The other ranks are lost: ends everything that needs them.
     std::function<void(const Error& error)> lose{};
     /// With one rank, instead of a round: takes note of what has ended in the background.
-    std::function<void()> look{};
+    std::function<void()> poll{};
   };
 
   /// `patience`: a rank that takes longer to join a round is lost.
@@ -53,25 +53,26 @@ class Rounds {
   Result<Vote> round(Vote mine);
   /// Completes the round in flight, if there is one: no other collective is started before. Its votes are kept for the
   /// next round. Collective.
-  Result<> settle();
+  Result<> finish_pending();
   /// The save that was due has begun.
   void drop_due() { carried_.due = false; }
   /// Rounds until all ranks know the event (its outcome), or the time is over on any rank (`locked`, with `late`).
   /// Collective.
   /// tells  the caller reports the outcome, so no other code must
-  Result<> wait(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late, bool tells = false);
+  Result<> wait(const SaveEvent& event, std::chrono::milliseconds timeout, const char* late,
+                bool marks_reported = false);
   /// If `error` says that other ranks are lost, ends everything that needs them. Returns it.
   Error lose(Error error);
 
  private:
   struct Word;
-  struct Told {
+  struct RoundResult {
     Vote vote{};
     bool timed_out = false;
   };
   bool alone() const { return comm_.ranks() == 1; }
   Result<> start(Vote mine, bool timed_out);
-  Result<Told> finish();
+  Result<RoundResult> finish();
   Result<> wait_known(const SaveEvent& event, Deadline until);
 
   Comm& comm_;

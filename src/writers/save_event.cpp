@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 
 namespace ckpt {
 namespace {
 
 /// Exceptions of a trainer's callback end here: the thread is ours.
 void call(const SaveEvent::Callback& callback, const Result<SaveOutcome>& outcome) {
-  static_cast<void>(caught([&]() -> Result<> {
+  static_cast<void>(exceptions_to_result([&]() -> Result<> {
     callback(outcome);
     return {};
   }));
@@ -28,8 +28,8 @@ Result<SaveOutcome> SaveEvent::outcome() const {
   return *outcome_;
 }
 
-Result<SaveOutcome> SaveEvent::tell() const {
-  if (known()) *told_ = true;
+Result<SaveOutcome> SaveEvent::take_outcome() const {
+  if (known()) *reported_ = true;
   return outcome();
 }
 
@@ -41,7 +41,7 @@ void SaveEvent::on_known(Callback callback) {
       return;
     }
   }
-  *told_ = true;
+  *reported_ = true;
   call(callback, *outcome_);  // constant from here on
 }
 
@@ -59,18 +59,18 @@ std::vector<SaveEvent::Callback> SaveEvent::keep(const Result<SaveOutcome>& outc
 
 void SaveEvent::call_all(const std::vector<Callback>& callbacks) {
   changed_.notify_all();
-  if (!callbacks.empty()) *told_ = true;
+  if (!callbacks.empty()) *reported_ = true;
   for (const Callback& callback : callbacks) call(callback, *outcome_);
 }
 
-void SaveEvent::settle(const Result<SaveOutcome>& outcome) {
+void SaveEvent::complete(const Result<SaveOutcome>& outcome) {
   std::unique_lock held(mutex_);
   const auto callbacks = keep(outcome);
   held.unlock();
   call_all(callbacks);
 }
 
-void SaveEvent::settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome) {
+void SaveEvent::complete_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome) {
   std::vector<Callback> firsts;
   std::vector<Callback> seconds;
   {

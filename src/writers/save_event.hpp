@@ -24,24 +24,24 @@ struct SaveOutcome {
 class SaveEvent {
  public:
   using Callback = std::function<void(const Result<SaveOutcome>&)>;
-  using Told = std::shared_ptr<std::atomic<bool>>;
+  using ReportedFlag = std::shared_ptr<std::atomic<bool>>;
 
   bool known() const;
   /// `locked` while it is not known.
   Result<SaveOutcome> outcome() const;
   /// The same, and the caller has got the outcome: a failure need not be reported again when the run is closed.
-  Result<SaveOutcome> tell() const;
+  Result<SaveOutcome> take_outcome() const;
   /// True once the outcome has been reported, by `tell` or a callback. Held by others too, it outlives this.
-  Told told_mark() const { return told_; }
+  ReportedFlag reported_mark() const { return reported_; }
   /// Called once, with the outcome: at once if it is known, else by the thread that learns it. Exceptions are
   /// dropped.
   void on_known(Callback callback);
   /// True once known.
   bool wait_for(std::chrono::milliseconds time) const;
   /// The first call counts.
-  void settle(const Result<SaveOutcome>& outcome);
+  void complete(const Result<SaveOutcome>& outcome);
   /// The same for two events at once: no observer sees one without the other. `first`'s callbacks come first.
-  static void settle_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome);
+  static void complete_both(SaveEvent& first, SaveEvent& second, const Result<SaveOutcome>& outcome);
 
  private:
   std::vector<Callback> keep(const Result<SaveOutcome>& outcome);
@@ -51,7 +51,7 @@ class SaveEvent {
   mutable std::condition_variable changed_;
   std::optional<Result<SaveOutcome>> outcome_{};  // guarded by mutex_
   std::vector<Callback> callbacks_{};             // guarded by mutex_
-  const Told told_ = std::make_shared<std::atomic<bool>>(false);
+  const ReportedFlag reported_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 }  // namespace ckpt

@@ -55,15 +55,15 @@ Result<std::string> SaveJob::publishing() const {
 }
 
 void SaveJob::finish_draining(Result<std::string> name, double seconds) {
-  bool tell = false;
+  bool completes = false;
   {
     const std::lock_guard held(mutex_);
     if (drain_) return;
     drain_ = name;
     times_.drain_s = seconds;
-    tell = own_drain_;
+    completes = own_drain_;
   }
-  if (tell) settle_drain(std::move(name));
+  if (completes) complete_drain(std::move(name));
 }
 
 bool SaveJob::drain_ended() const {
@@ -88,22 +88,22 @@ void SaveJob::own_drain() {
     own_drain_ = true;
     done = drain_;
   }
-  if (done) settle_drain(std::move(*done));
+  if (done) complete_drain(std::move(*done));
 }
 
 void SaveJob::resolve(const Result<SaveOutcome>& outcome) {
   if (tiered && outcome) {
-    durable().settle(outcome);
+    durable().complete(outcome);
   } else {
-    SaveEvent::settle_both(durable(), drained(), outcome);
+    SaveEvent::complete_both(durable(), drained(), outcome);
   }
 }
 
-void SaveJob::settle_drain(Result<std::string> name) {
+void SaveJob::complete_drain(Result<std::string> name) {
   if (name) {
-    drained().settle(SaveOutcome{.name = *name, .id = id().hex()});
+    drained().complete(SaveOutcome{.name = *name, .id = id().hex()});
   } else {
-    drained().settle(fail(std::move(name).error()));
+    drained().complete(fail(std::move(name).error()));
   }
 }
 

@@ -70,7 +70,7 @@ class SaveJob : public PendingSave {
 
   /// Settles `durable`; `drained` too, for saves that will not be durable, or have only one place.
   void resolve(const Result<SaveOutcome>& outcome);
-  void settle_drain(Result<std::string> name);
+  void complete_drain(Result<std::string> name);
 
  private:
   std::optional<Result<std::vector<Hash128>>> leaves_{};  // guarded by mutex_

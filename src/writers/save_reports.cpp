@@ -6,12 +6,12 @@
 
 namespace ckpt {
 
-void SaveReports::tell_failure(const SaveEvent& event, const std::string& what) {
+void SaveReports::report_failure(const SaveEvent& event, const std::string& what) {
   const auto outcome = event.outcome();
   if (outcome) return;
   Error error = with_context(outcome.error(), what);
   if (const auto& told = log_failure_ ? log_failure_ : log_) told(error.message);
-  untold_.add(event, std::move(error));
+  unreported_.add(event, std::move(error));
 }
 
 }  // namespace ckpt

@@ -7,7 +7,7 @@
 
 #include "format/result.hpp"
 #include "writers/save_event.hpp"
-#include "writers/untold.hpp"
+#include "writers/unreported_failures.hpp"
 
 namespace ckpt {
 
@@ -22,14 +22,14 @@ class SaveReports {
     if (log_) log_(text);
   }
   /// Reports a failed save even if the trainer never queries it. Nothing if `event` succeeded.
-  void tell_failure(const SaveEvent& event, const std::string& what);
+  void report_failure(const SaveEvent& event, const std::string& what);
   /// The worst failure that was not reported yet: see Untold.
-  std::optional<Error> worst_untold() { return untold_.worst(); }
+  std::optional<Error> worst_unreported() { return unreported_.worst(); }
 
  private:
   const Log log_;
   const Log log_failure_;
-  Untold untold_{};
+  UnreportedFailures unreported_{};
 };
 
 }  // namespace ckpt

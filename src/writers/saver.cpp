@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/comm/agree_after.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/run/run.hpp"
 #include "engine/store/run_directory.hpp"
 #include "writers/replica_check.hpp"
@@ -52,7 +52,7 @@ Saver::~Saver() {
     commits_->give_up({.code = Errc::interrupted, .message = "the run was closed before all ranks had agreed"});
   }
   committer_->finish();
-  if (alone()) look();
+  if (alone()) poll();
   drains_->close();
 }
 
@@ -63,9 +63,9 @@ void Saver::set_model(Model model) {
 
 Result<> Saver::begin(Description description, const std::function<Result<>(Description&)>& prepare) {
   drop_begun();
-  CKPT_CHECK(settle_round());
+  CKPT_CHECK(finish_round());
   rounds_.drop_due();   // this is the save that was due
-  if (alone()) look();  // a trainer that only polls calls nothing else
+  if (alone()) poll();  // a trainer that only polls calls nothing else
   const std::uint64_t step = description.step;
   auto save = std::make_shared<SaveJob>(comm_.is_root() ? random_id() : Hash128());
   save->step = step;
@@ -74,7 +74,7 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
     return fail(rounds_.lose(std::move(error)));
   };
   std::uint64_t words[2] = {step, ~step};
-  if (auto told = comm_.max(words, deadline()); !told) return give_up(std::move(told).error());
+  if (auto sent = comm_.max(words, deadline()); !sent) return give_up(std::move(sent).error());
   if (words[0] != ~words[1]) {
     return give_up({.code = Errc::usage,
                     .message = fmt::format("the ranks disagree on the step: {} here, {} elsewhere", step,
@@ -95,12 +95,12 @@ Result<> Saver::begin(Description description, const std::function<Result<>(Desc
   auto begun = agree_after(comm_, options_.patience, work);
   if (!begun) return give_up(std::move(begun).error());
   std::string text = save->id().hex() + save->root;
-  if (auto told = comm_.broadcast(text, deadline()); !told) return give_up(std::move(told).error());
+  if (auto sent = comm_.broadcast(text, deadline()); !sent) return give_up(std::move(sent).error());
   constexpr std::size_t kIdDigits = 32;
-  const auto told_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
-  if (!told_id) return give_up({.code = Errc::internal, .message = "rank 0 sent no id"});
+  const auto sent_id = Hash128::from_hex(std::string_view(text).substr(0, kIdDigits));
+  if (!sent_id) return give_up({.code = Errc::internal, .message = "rank 0 sent no id"});
 
-  if (!comm_.is_root()) save = std::make_shared<SaveJob>(*told_id);
+  if (!comm_.is_root()) save = std::make_shared<SaveJob>(*sent_id);
   save->step = step;
   save->tiered = tiered();
   save->root = text.substr(kIdDigits);
@@ -124,7 +124,8 @@ Result<> Saver::begin_elsewhere(SaveJob& save) {
 
 Result<> Saver::add(Piece piece) {
   if (!begun_) return fail(Errc::usage, "add: no save was begun");
-  auto fits = caught([&] { return check_piece(piece, model_, static_cast<std::uint64_t>(comm_.rank())); });
+  auto fits =
+      exceptions_to_result([&] { return check_piece(piece, model_, static_cast<std::uint64_t>(comm_.rank())); });
   if (fits && !piece.described && !begun_->given.insert(piece.name).second) {
     fits = fail({.code = Errc::usage, .message = fmt::format("{}: added twice", piece.name), .tensor = piece.name});
   }
@@ -153,7 +154,7 @@ void Saver::drop_begun() {
 Result<std::shared_ptr<PendingSave>> Saver::commit() {
   if (!begun_) return fail(Errc::usage, "no save was begun");
   const auto start = Clock::now();
-  if (auto settled = settle_round(); !settled) {
+  if (auto settled = finish_round(); !settled) {
     drop_begun();
     return fail(std::move(settled).error());
   }
@@ -168,7 +169,7 @@ Result<std::shared_ptr<PendingSave>> Saver::commit() {
   const std::unique_ptr<Begun> begun = std::move(begun_);
   fill_manifest(*save, begun->description);
 
-  auto prepared = caught([&]() -> Result<> {
+  auto prepared = exceptions_to_result([&]() -> Result<> {
     CKPT_TRY(save->files, lay_out_save(*table_, begun->pieces, save->id(), static_cast<std::uint32_t>(comm_.rank())));
     save->records = save->files->records;
     CKPT_TRY(Plan plan, Plan::make(save->files->source, std::move(save->files->targets)));

@@ -100,7 +100,7 @@ class Saver {
   /// Once a step: see Rounds::round. Collective.
   Result<Vote> round(Vote mine) { return rounds_.round(mine); }
   /// See Rounds::settle. Collective; begin, commit, wait and wait_all do it themselves.
-  Result<> settle_round() { return rounds_.settle(); }
+  Result<> finish_round() { return rounds_.finish_pending(); }
   /// Rounds until a save is durable on all ranks, or failed (its outcome), or the time is over (`locked`, on all
   /// ranks). Collective.
   Result<> wait(const std::shared_ptr<PendingSave>& save, std::chrono::milliseconds timeout);
@@ -141,7 +141,7 @@ class Saver {
   void save_published(const std::shared_ptr<SaveJob>& save, const Result<std::string>& name);
   void save_ended(const std::shared_ptr<SaveJob>& save);
   Rounds::Actions round_actions();
-  void look();
+  void poll();
 
   Comm& comm_;
   const Options options_;

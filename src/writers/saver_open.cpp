@@ -63,10 +63,10 @@ Result<> Saver::open_here(Io& io, std::vector<std::string>& notes) {
   CKPT_TRY(pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes,
                                     .buffer_count = static_cast<std::size_t>(bytes / kRunBufferBytes)}));
   if (options_.staging_bytes != 0) pool_->warm();  // staging saves the trainer's time
-  CKPT_TRY(auto flusher_io, io.fresh());
+  CKPT_TRY(auto flusher_io, io.new_instance());
   std::unique_ptr<Io> committer_io;
   if (leads()) {
-    CKPT_TRY(committer_io, io.fresh());
+    CKPT_TRY(committer_io, io.new_instance());
     CKPT_CHECK(prepare_directories(*committer_io, notes));
   }
   flusher_.emplace(std::move(flusher_io), *pool_,
@@ -108,12 +108,12 @@ Rounds::Actions Saver::round_actions() {
                 commits_->lose(error);
                 drains_->lose(error);
               },
-          .look = [this] { look(); }};
+          .poll = [this] { poll(); }};
 }
 
-void Saver::look() {
-  commits_->look();
-  drains_->look();
+void Saver::poll() {
+  commits_->poll();
+  drains_->poll();
 }
 
 /// In the flusher's thread. Alone, no other process must agree: the commit follows at once.
@@ -139,7 +139,7 @@ void Saver::save_published(const std::shared_ptr<SaveJob>& save, const Result<st
 }
 
 void Saver::save_ended(const std::shared_ptr<SaveJob>& save) {
-  reports_.tell_failure(save->durable(), fmt::format("step {}: not saved", save->step));
+  reports_.report_failure(save->durable(), fmt::format("step {}: not saved", save->step));
   if (save->tiered && save->outcome()) drains_->add(save);
 }
 

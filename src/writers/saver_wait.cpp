@@ -21,7 +21,7 @@ Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chro
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = std::chrono::steady_clock::now() + timeout;
-  Result<> worst = settle_round();
+  Result<> worst = finish_round();
   const auto await = [&](const SaveEvent& event) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
     auto ended =
@@ -37,7 +37,7 @@ Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
 
 Result<> Saver::finish(std::chrono::milliseconds timeout) {
   Result<> mine = wait_all(timeout);
-  if (auto worst = reports_.worst_untold()) {
+  if (auto worst = reports_.worst_unreported()) {
     worst->code = worst->verdict.value_or(worst->code);  // the outcome of that save on all ranks
     mine = fail(std::move(*worst));
   }

@@ -257,7 +257,7 @@ TEST(SourceFiles, WhatWasSeenHasToStay) {
   const auto files = std::make_shared<SourceFiles>();
   const auto io = make_source_io(*plain, files);
   ASSERT_TRUE(io->stat("/d/f"));
-  const auto again = io->fresh();
+  const auto again = io->new_instance();
   ASSERT_TRUE(again);
   const auto file = (*again)->open("/d/f", {});
   ASSERT_TRUE(file);
@@ -280,8 +280,8 @@ TEST(SourceFiles, WhatWasSeenHasToStay) {
 class RestlessIo final : public ForwardingIo {
  public:
   using ForwardingIo::ForwardingIo;
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return std::unique_ptr<Io>(std::make_unique<RestlessIo>(std::move(own)));
   }
   Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(path).map(moved); }

@@ -177,7 +177,7 @@ void ConvertFault::fail_each(const Profile& profile, Over over) {
     const auto plan = std::make_shared<FaultPlan>();
     plan->count_only(profile.counted);
     profile.arm(*plan, n);
-    auto inner = io_->fresh();
+    auto inner = io_->new_instance();
     ASSERT_TRUE(inner);
     const auto io = make_fault_io(*std::move(inner), plan);
     const auto done = convert_with(*io, request(existing));

@@ -104,7 +104,7 @@ class ConvertResume : public testing::TestWithParam<Case> {
     return convert(session, wanted);
   }
   std::unique_ptr<Io> fault_io(const std::shared_ptr<FaultPlan>& plan) const {
-    auto inner = io_->fresh();
+    auto inner = io_->new_instance();
     EXPECT_TRUE(inner);
     return make_fault_io(*std::move(inner), plan);
   }
@@ -284,8 +284,8 @@ TEST_P(ConvertResumeOnOneEngine, ARecordThatIsDamagedCostsItsLeavesOnly) {
 class WithoutChangeTimes final : public ForwardingIo {
  public:
   using ForwardingIo::ForwardingIo;
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return std::unique_ptr<Io>(std::make_unique<WithoutChangeTimes>(std::move(own)));
   }
   Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(path).map(without); }
@@ -434,7 +434,7 @@ TEST_P(ConvertResumeOnOneEngine, OfTwoThatGoOnAtOnceOneIsToldThatTheOtherDoes) {
   plan->count_only({"fdatasync"});
   Result<ConvertReport> second = ConvertReport{};
   plan->call_at(0, [&] {
-    auto own = io_->fresh();
+    auto own = io_->new_instance();
     ASSERT_TRUE(own);
     second = convert_with(**own);
   });

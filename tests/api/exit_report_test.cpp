@@ -26,16 +26,16 @@ TEST(ExitReportText, NamesFailuresNobodyAskedAboutAndSavesInFlight) {
   report.add(20, asked);
   report.add(30, failed);
   report.add(40, running);
-  good->durable().settle(SaveOutcome{.name = "step-000000010.g1", .id = "a"});
-  asked->durable().settle(fail(Errc::no_space, "disk full"));
-  EXPECT_FALSE(asked->durable().tell());
-  failed->durable().settle(fail(Errc::no_space, "no space left"));
+  good->durable().complete(SaveOutcome{.name = "step-000000010.g1", .id = "a"});
+  asked->durable().complete(fail(Errc::no_space, "disk full"));
+  EXPECT_FALSE(asked->durable().take_outcome());
+  failed->durable().complete(fail(Errc::no_space, "no space left"));
   EXPECT_EQ(
       report.text(),
       "runs/r: the program exited without closing the run; step 30: not saved: no space left; step 40: still being "
       "saved, may be lost");
-  running->durable().settle(SaveOutcome{.name = "step-000000040.g2", .id = "b"});
-  static_cast<void>(failed->durable().tell());
+  running->durable().complete(SaveOutcome{.name = "step-000000040.g2", .id = "b"});
+  static_cast<void>(failed->durable().take_outcome());
   EXPECT_EQ(report.text(), "");
 }
 

@@ -352,7 +352,7 @@ std::vector<Violation> all_violations() {
 }
 
 /// What somebody is told, and with which exit code.
-struct Told {
+struct ReportedFlag {
   int code = 0;
   std::string text{};
 };
@@ -360,7 +360,7 @@ struct Told {
 class FormatChecks : public testing::Test {
  protected:
   /// Of a reader: everything that comes before the bytes of tensors.
-  Told read(const std::string& root) {
+  ReportedFlag read(const std::string& root) {
     const auto source = open_source(*io_, root, "", {});
     if (!source) return {exit_code(source.error()), source.error().message};
     for (const Finding& finding : source->map.findings) {
@@ -369,13 +369,13 @@ class FormatChecks : public testing::Test {
     std::vector<std::uint32_t> all(source->map.tensors.size());
     for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = i;
     const auto covered = check_coverage(source->map, all);
-    return covered ? Told{} : Told{exit_code(covered.error()), covered.error().message};
+    return covered ? ReportedFlag{} : ReportedFlag{exit_code(covered.error()), covered.error().message};
   }
-  Told verify_at(const std::string& root) {
+  ReportedFlag verify_at(const std::string& root) {
     Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
     const auto report = verify(session, {.path = root});
     if (!report) return {exit_code(report.error()), report.error().message};
-    Told told{report->ok ? 0 : 1};
+    ReportedFlag told{report->ok ? 0 : 1};
     for (const Finding& finding : report->damage) told.text += finding.text + "\n";
     return told;
   }
@@ -386,18 +386,18 @@ class FormatChecks : public testing::Test {
 
 TEST_F(FormatChecks, TheSampleIsRight) {
   const Tree tree;
-  const Told told = read(tree.root());
+  const ReportedFlag told = read(tree.root());
   EXPECT_EQ(told.code, 0) << told.text;
-  const Told verified = verify_at(tree.root());
+  const ReportedFlag verified = verify_at(tree.root());
   EXPECT_EQ(verified.code, 0) << verified.text;
 }
 
 TEST_F(FormatChecks, TheVirtualSampleIsRight) {
   const Tree tree;
   make_virtual(tree, [](Manifest&) {});
-  const Told told = read(tree.root());
+  const ReportedFlag told = read(tree.root());
   EXPECT_EQ(told.code, 0) << told.text;
-  const Told verified = verify_at(tree.root());
+  const ReportedFlag verified = verify_at(tree.root());
   EXPECT_EQ(verified.code, 0) << verified.text;
 }
 
@@ -412,8 +412,8 @@ TEST_F(FormatChecks, WhateverViolatesOneGetsItsOutcome) {
     const std::string says =
         violation.says.empty() ? "(FORMAT.md, check " + std::to_string(number) + ")" : violation.says;
     const int outcome = exit_code(row.outcome);
-    const Told told = read(tree.root());
-    const Told verified = verify_at(tree.root());
+    const ReportedFlag told = read(tree.root());
+    const ReportedFlag verified = verify_at(tree.root());
     SCOPED_TRACE(std::to_string(number) + ": " + std::string(row.words));
     EXPECT_EQ(told.code, row.outcome == Errc::differs ? 0 : outcome) << told.text;
     if (told.code != 0) {
@@ -453,9 +453,9 @@ TEST_F(FormatChecks, ALaterMinorVersionIsReadAndWhatItAddsIsIgnored) {
   tree.member(R"("later":{"number":1152921504606846976})");
   tree.manifest(R"({"name":"a.whole")", R"({"later":[1e300],"name":"a.whole")");
   tree.manifest(R"({"kind":"irregular")", R"({"kind":"irregular","later":null)");
-  const Told told = read(tree.root());
+  const ReportedFlag told = read(tree.root());
   EXPECT_EQ(told.code, 0) << told.text;
-  const Told verified = verify_at(tree.root());
+  const ReportedFlag verified = verify_at(tree.root());
   EXPECT_EQ(verified.code, 0) << verified.text;
 }
 

@@ -264,7 +264,7 @@ TEST_F(NetworkStore, RepairRemovesTheClaimOfAKilledReaderAndDoctorNamesIt) {
   EXPECT_FALSE(repaired(*io).items.at(0).done);
   network_.wait(minutes(5));
   Session session{.io = *io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
-  const auto facts = look_at_store(session, store_.path(), kNow);
+  const auto facts = read_store_facts(session, store_.path(), kNow);
   ASSERT_TRUE(facts && *facts);
   EXPECT_EQ((*facts)->claims.count, 1U);
   EXPECT_TRUE(std::ranges::any_of(diagnose(**facts), [](const Diagnosis& one) {

@@ -50,7 +50,7 @@ TEST(NotedIo, OnceChangesAreRefusedNoneIsMade) {
   EXPECT_EQ(io->make_dir("/e").error().code, Errc::interrupted);
   EXPECT_EQ(io->unlink("/d/f").error().code, Errc::interrupted);
   EXPECT_EQ(io->rename("/d/f", "/d/h", RenameMode::replace).error().code, Errc::interrupted);
-  const auto own = io->fresh();
+  const auto own = io->new_instance();
   ASSERT_TRUE(own);
   EXPECT_EQ((*own)->unlink("/d/f").error().code, Errc::interrupted);
   EXPECT_EQ(disk.tree(), before);

@@ -140,7 +140,7 @@ TEST_F(Prune, WhatIsNamedWhileOthersAreDeletedStays) {
     named = faults->first_failed().find(name(2)) == std::string::npos ? 2 : 1;
     test::write_file(store_.path() + "/r/latest", name(named));
   });
-  auto inner = store_.io().fresh();
+  auto inner = store_.io().new_instance();
   ASSERT_TRUE(inner);
   const auto io = make_fault_io(*std::move(inner), faults);
   Session session{.io = *io, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
@@ -258,7 +258,7 @@ TEST_F(Prune, AStopBetweenTwoDeletionsLeavesTheOthersAndTellsSo) {
   const PrunePlan plan = planned(approved);
   ASSERT_EQ(plan.trash_count, 3U);
   std::atomic<bool> stop{false};
-  auto inner = store_.io().fresh();
+  auto inner = store_.io().new_instance();
   ASSERT_TRUE(inner);
   const auto faults = std::make_shared<FaultPlan>();
   const auto io = make_fault_io(*std::move(inner), faults);

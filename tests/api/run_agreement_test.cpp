@@ -23,8 +23,8 @@ class Elsewhere : public ForwardingIo {
  public:
   Elsewhere(std::unique_ptr<Io> inner, std::string from, std::string to)
       : ForwardingIo(std::move(inner)), from_(std::move(from)), to_(std::move(to)) {}
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return std::unique_ptr<Io>(std::make_unique<Elsewhere>(std::move(own), from_, to_));
   }
   Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(there(path)); }

@@ -336,37 +336,37 @@ std::vector<std::vector<std::uint64_t>> told_to_save(const JobLayout& layout, co
 }
 
 TEST_F(RunTest, TheBestIntervalFollowsWhatSavesCostAndAllRanksSaveTogether) {
-  using Told = std::vector<std::uint64_t>;
+  using ReportedFlag = std::vector<std::uint64_t>;
   const ckpt::Run::Options options{.optimal = true, .mtbf_s = 40'000};  // best: 399 s, the first save measures
-  EXPECT_EQ(told_to_save(kAlone, run_, options, 100s, 12), (std::vector<Told>{{1, 5, 9}}));
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 100s, 12), (std::vector<ReportedFlag>{{1, 5, 9}}));
   const auto pair = told_to_save(kPair, run_ + "2", options, 100s, 14);
-  EXPECT_EQ(pair, (std::vector<Told>{{2, 7, 12}, {2, 7, 12}}));  // what rank 0 decides acts one call later
+  EXPECT_EQ(pair, (std::vector<ReportedFlag>{{2, 7, 12}, {2, 7, 12}}));  // what rank 0 decides acts one call later
 }
 
 TEST_F(RunTest, ACapHoldsBackWhatStepsAskFor) {
-  using Told = std::vector<std::uint64_t>;
+  using ReportedFlag = std::vector<std::uint64_t>;
   const ckpt::Run::Options options{.every_steps = 1, .most_overhead = 0.05};  // 2 s are 5 % of 40 s
-  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 10), (std::vector<Told>{{1, 5, 9}}));
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 10), (std::vector<ReportedFlag>{{1, 5, 9}}));
   const auto pair = told_to_save(kPair, run_ + "2", options, 10s, 12);
-  EXPECT_EQ(pair, (std::vector<Told>{{2, 7, 12}, {2, 7, 12}}));
+  EXPECT_EQ(pair, (std::vector<ReportedFlag>{{2, 7, 12}, {2, 7, 12}}));
 }
 
 TEST_F(RunTest, TheStoresOwnRulesSayWhenToSave) {
-  using Told = std::vector<std::uint64_t>;
+  using ReportedFlag = std::vector<std::uint64_t>;
   const auto write = [&](const std::string& text) { std::ofstream(directory_.path() + "/ckpt.toml") << text; };
   // The option that the rules stand in for asks at every step.
   ckpt::Run::Options options{.every_steps = 1, .policy_store = directory_.path()};
   write("[interval]\nevery_steps = 4\n");
-  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 9), (std::vector<Told>{{4, 8}}));
-  EXPECT_EQ(told_to_save(kPair, run_ + "2", options, 10s, 9), (std::vector<Told>{{5, 9}, {5, 9}}));
+  EXPECT_EQ(told_to_save(kAlone, run_, options, 10s, 9), (std::vector<ReportedFlag>{{4, 8}}));
+  EXPECT_EQ(told_to_save(kPair, run_ + "2", options, 10s, 9), (std::vector<ReportedFlag>{{5, 9}, {5, 9}}));
   write("[interval]\nat_start = true\nbefore_end = '1h'\n");
   options.time_limit = 3h;
-  EXPECT_EQ(told_to_save(kAlone, run_ + "3", options, 10min, 13), (std::vector<Told>{{0, 11}}));
+  EXPECT_EQ(told_to_save(kAlone, run_ + "3", options, 10min, 13), (std::vector<ReportedFlag>{{0, 11}}));
   const std::string name = run_.substr(run_.rfind('/') + 1);
   write("[interval]\nevery_steps = 4\n[[rule]]\nruns = '" + name + "5'\ninterval = { every_steps = 3 }\n");
   options.time_limit = {};
-  EXPECT_EQ(told_to_save(kAlone, run_ + "5", options, 10s, 7), (std::vector<Told>{{3, 6}}));
-  EXPECT_EQ(told_to_save(kAlone, run_ + "6", options, 10s, 9), (std::vector<Told>{{4, 8}}));
+  EXPECT_EQ(told_to_save(kAlone, run_ + "5", options, 10s, 7), (std::vector<ReportedFlag>{{3, 6}}));
+  EXPECT_EQ(told_to_save(kAlone, run_ + "6", options, 10s, 9), (std::vector<ReportedFlag>{{4, 8}}));
   write("[[rule]]\nruns = '*'\nkeep = { last = 1 }\n");
   const auto refused = ckpt::Run::open(real_io(0), Comm::solo(), run_ + "4", options);
   ASSERT_FALSE(refused);

@@ -12,13 +12,13 @@
 namespace ckpt::test {
 namespace {
 
-struct Told {
+struct ReportedFlag {
   JobLayout layout{};
   bool staged = false;
   bool tiered = false;
 };
 
-class ToldFailures : public testing::TestWithParam<Told> {
+class ToldFailures : public testing::TestWithParam<ReportedFlag> {
  protected:
   /// Over runs whose last rank's disk obeys a plan.
   void on_ranks(
@@ -184,10 +184,11 @@ TEST_P(ToldFailures, ADrainThatFailedIsToldByClose) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ToldFailures,
-                         testing::Values(Told{}, Told{.staged = true}, Told{.layout = {.dp = 3, .zero = 1}},
-                                         Told{.layout = {.dp = 3, .zero = 1}, .staged = true},
-                                         Told{.staged = true, .tiered = true},
-                                         Told{.layout = {.dp = 3, .zero = 1}, .staged = true, .tiered = true}),
+                         testing::Values(ReportedFlag{}, ReportedFlag{.staged = true},
+                                         ReportedFlag{.layout = {.dp = 3, .zero = 1}},
+                                         ReportedFlag{.layout = {.dp = 3, .zero = 1}, .staged = true},
+                                         ReportedFlag{.staged = true, .tiered = true},
+                                         ReportedFlag{.layout = {.dp = 3, .zero = 1}, .staged = true, .tiered = true}),
                          [](const auto& each) {
                            return std::to_string(each.param.layout.ranks()) +
                                   (each.param.staged ? "_staged" : "_waits") + (each.param.tiered ? "_tiered" : "");

@@ -112,7 +112,7 @@ class VirtualFault : public testing::Test {
       prepare();
       const auto plan = std::make_shared<FaultPlan>();
       profile.arm(*plan, n);
-      const auto io = make_fault_io(io_->fresh().value(), plan);
+      const auto io = make_fault_io(io_->new_instance().value(), plan);
       SCOPED_TRACE(std::string(profile.name) + ", operation " + std::to_string(n));
       act(*io);
       if (HasFatalFailure()) return;

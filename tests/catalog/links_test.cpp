@@ -28,7 +28,7 @@ const OtherTools kUnknown{.names = test::other_names()};
 class RefusingIo final : public ForwardingIo {
  public:
   RefusingIo(Io& inner, std::string directory) : ForwardingIo(inner), directory_(std::move(directory)) {}
-  Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
+  Result<std::unique_ptr<Io>> new_instance() const override { return inner().new_instance(); }
   Result<std::vector<DirEntry>> list(const std::string& path) override {
     if (path == directory_) return fail(Errc::io, path + ": Permission denied");
     return ForwardingIo::list(path);

@@ -78,7 +78,7 @@ TEST(DeepSpeedBroken, FileThatIsACopyOfAnotherRanksIsCorrupt) {
 
 TEST(DeepSpeedBroken, LatestThatNamesAMissingTagSaysWhichTagsAreThere) {
   const std::string root = golden_root("broken/latest_names_missing_tag");
-  expect_error(root, Errc::incomplete, root + "/latest", "global_step9, which is not there; tags here: global_step3");
+  expect_error(root, Errc::incomplete, root + "/latest", "global_step9, which is missing; tags here: global_step3");
 }
 
 class DeepSpeedRemoval : public testing::TestWithParam<const char*> {};

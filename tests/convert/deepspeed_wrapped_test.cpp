@@ -47,7 +47,7 @@ TEST_P(DeepSpeedWrapped, IsReadAsDeepSpeedWithTheStateThatTheTrainerAdds) {
   for (const char* file : wrapper.settings) test::write_file(root + "/" + file, "{}");
   auto io = open_io(IoKind::threads, 8);
   ASSERT_TRUE(io.has_value());
-  const auto source = open_source(**io, root, {}, {.look_beside = true});
+  const auto source = open_source(**io, root, {}, {.find_beside = true});
   ASSERT_TRUE(source.has_value()) << source.error().message;
   EXPECT_EQ(source->map.format, "deepspeed");
   EXPECT_EQ(source->map.chosen, std::string("tag ") + wrapper.tag + " from 'latest'");
@@ -97,7 +97,7 @@ TEST(DeepSpeedWrappedByATrainer, WeightsBesideTheTagAreACopyInATrainersFolderAnd
   ASSERT_TRUE(state.has_value()) << state.error().message;
   // In the folder of a trainer they are a copy of the weights.
   test::write_file(root + "/trainer_state.json", "{}");
-  const auto whole = open_source(**io, root, {}, {.look_beside = true});
+  const auto whole = open_source(**io, root, {}, {.find_beside = true});
   ASSERT_TRUE(whole.has_value()) << whole.error().message;
   EXPECT_EQ(whole->map.format, "deepspeed");
   EXPECT_TRUE(std::ranges::any_of(whole->map.findings, [](const Finding& f) {

@@ -27,7 +27,7 @@ TEST_P(FoldersGolden, OneMapHoldsTheWeightsTheStateAndTheFilesOfTheModel) {
   const GoldenCase golden = load_golden(std::string("folders/") + GetParam());
   auto io = open_io(IoKind::threads, 8);
   ASSERT_TRUE(io.has_value());
-  const auto source = open_source(**io, golden.root, {}, {.look_beside = true, .extras = true});
+  const auto source = open_source(**io, golden.root, {}, {.find_beside = true, .extras = true});
   ASSERT_TRUE(source.has_value()) << source.error().message;
   const Map& map = source->map;
   std::vector<std::uint32_t> all(map.tensors.size());

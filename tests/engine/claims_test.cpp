@@ -166,7 +166,7 @@ TEST_F(ClaimsTest, ALeaseClaimsOnlyWhereLocksDoNotReach) {
 class UnlockableIo final : public ForwardingIo {
  public:
   UnlockableIo(Io& inner, std::string path, Errc code) : ForwardingIo(inner), path_(std::move(path)), code_(code) {}
-  Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
+  Result<std::unique_ptr<Io>> new_instance() const override { return inner().new_instance(); }
   Result<std::unique_ptr<HeldLock>> lock(const std::string& path, LockMode mode) override {
     if (path == path_) return fail(code_, path + ": lock: refused");
     return ForwardingIo::lock(path, mode);
@@ -184,7 +184,7 @@ TEST_F(ClaimsTest, AReaderOfAPartIsToldWhereTheWholeCannotBeHeld) {
   const auto take = [&](Errc code) {
     UnlockableIo refusing(*io, kCheckpoint, code);
     const auto lease = Lease::take(refusing, part, {});
-    return lease ? (*lease)->unheard() : lease.error().message;
+    return lease ? (*lease)->claim_warning() : lease.error().message;
   };
   EXPECT_NE(take(Errc::io).find("so it may be deleted meanwhile"), std::string::npos) << take(Errc::io);
   EXPECT_EQ(take(Errc::unsupported), "") << "there are no locks at all";

@@ -36,7 +36,7 @@ struct Entry {
     std::optional<CrcLedger::Verdict> out;
     for (const Extent part : ledger.claim(entry, {begin, end})) {
       const auto verdict =
-          ledger.settle(entry, part, crc_of(std::string_view(bytes).substr(part.begin - 1000, part.size())));
+          ledger.add(entry, part, crc_of(std::string_view(bytes).substr(part.begin - 1000, part.size())));
       if (verdict) out = verdict;
     }
     return out;
@@ -105,8 +105,7 @@ TEST(CrcLedger, FollowsABoundedNumberOfEntriesAndCountsTheOthers) {
   for (std::size_t i = 0; i < CrcLedger::kMostEntries + 10; ++i) {
     entry.crc.begin = 100 * i;
     entry.crc.end = entry.crc.begin + 100;
-    for (const Extent part : ledger.claim(entry, {entry.crc.begin, entry.crc.begin + 50}))
-      ledger.settle(entry, part, 0);
+    for (const Extent part : ledger.claim(entry, {entry.crc.begin, entry.crc.begin + 50})) ledger.add(entry, part, 0);
   }
   EXPECT_EQ(ledger.open().size(), CrcLedger::kMostEntries);
   EXPECT_EQ(ledger.unread(), CrcLedger::kMostEntries + 10);
@@ -114,7 +113,7 @@ TEST(CrcLedger, FollowsABoundedNumberOfEntriesAndCountsTheOthers) {
   entry = {.file = 1, .crc = {.begin = 0, .end = 4, .value = crc_of("abcd")}};
   const auto parts = ledger.claim(entry, {0, 4});
   ASSERT_EQ(parts.size(), 1u);
-  const auto verdict = ledger.settle(entry, parts[0], crc_of("abcd"));
+  const auto verdict = ledger.add(entry, parts[0], crc_of("abcd"));
   ASSERT_TRUE(verdict);
   EXPECT_TRUE(verdict->right);
 }
@@ -126,7 +125,7 @@ TEST(CrcLedger, EqualPlacesInTwoStreamsOfAFileAreTwoEntries) {
   for (const auto& [stream, bytes] : {std::pair{std::uint64_t{0}, first}, std::pair{std::uint64_t{64}, second}}) {
     const CrcLedger::Entry entry{.crc = {.begin = 0, .end = 100, .value = crc_of(bytes)}, .stream = stream};
     ASSERT_EQ(ledger.claim(entry, {0, 50}).size(), 1u);
-    EXPECT_FALSE(ledger.settle(entry, {0, 50}, crc_of(bytes.substr(0, 50))));
+    EXPECT_FALSE(ledger.add(entry, {0, 50}, crc_of(bytes.substr(0, 50))));
   }
   CrcLedger joined;
   joined.absorb(ledger.unfinished(), [](const CrcLedger::Entry&, const CrcLedger::Verdict&) { FAIL(); });
@@ -134,7 +133,7 @@ TEST(CrcLedger, EqualPlacesInTwoStreamsOfAFileAreTwoEntries) {
   for (const auto& [stream, bytes] : {std::pair{std::uint64_t{0}, first}, std::pair{std::uint64_t{64}, second}}) {
     const CrcLedger::Entry entry{.crc = {.begin = 0, .end = 100, .value = crc_of(bytes)}, .stream = stream};
     ASSERT_EQ(joined.claim(entry, {50, 100}).size(), 1u);
-    const auto verdict = joined.settle(entry, {50, 100}, crc_of(bytes.substr(50)));
+    const auto verdict = joined.add(entry, {50, 100}, crc_of(bytes.substr(50)));
     ASSERT_TRUE(verdict);
     EXPECT_TRUE(verdict->right);
   }

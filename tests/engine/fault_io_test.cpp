@@ -137,7 +137,7 @@ TEST(FaultIo, FailsEverythingFromAnOperationOnInAllInstances) {
   MemoryDisk disk;
   const auto plan = std::make_shared<FaultPlan>();
   const auto io = make_fault_io(disk.io(), plan);
-  const auto other = io->fresh();
+  const auto other = io->new_instance();
   ASSERT_TRUE(other);
   plan->fail_from(2, Errc::io);
   EXPECT_TRUE(io->stat("/"));

@@ -33,7 +33,7 @@ class SwappingIo final : public ForwardingIo {
  public:
   SwappingIo(Io& inner, std::string directory, std::function<void()> then)
       : ForwardingIo(inner), directory_(std::move(directory)), then_(std::move(then)) {}
-  Result<std::unique_ptr<Io>> fresh() const override { return inner().fresh(); }
+  Result<std::unique_ptr<Io>> new_instance() const override { return inner().new_instance(); }
   Result<std::vector<DirEntry>> list(const std::string& path) override {
     auto entries = ForwardingIo::list(path);
     if (path == directory_ && then_) std::exchange(then_, {})();
@@ -132,11 +132,11 @@ TEST_P(HeldDirectoryTest, OneThatWasReplacedIsNotChanged) {
 }
 
 TEST_P(HeldDirectoryTest, AnIoMadeFromAnotherHoldsTheSame) {
-  const auto before = io_->fresh();
+  const auto before = io_->new_instance();
   ASSERT_TRUE(before);
   fs::create_directory_symlink(at("victim"), at("store/run/link"));
   auto held = hold("store");
-  const auto after = io_->fresh();
+  const auto after = io_->new_instance();
   ASSERT_TRUE(after);
   for (Io* io : {before->get(), after->get()})
     EXPECT_EQ(io->unlink(at("store/run/link/precious")).error().code, Errc::linked);

@@ -189,7 +189,7 @@ TEST_P(IoContract, RenameExchangesWholeDirectories) {
 TEST_P(IoContract, ALockExcludesOthersUntilItIsGone) {
   put("file", "");
   ASSERT_TRUE(io_->make_dir(at("dir")));
-  auto other = io_->fresh();
+  auto other = io_->new_instance();
   ASSERT_TRUE(other);
   for (const std::string& path : {at("file"), at("dir")}) {
     auto exclusive = io_->lock(path, LockMode::exclusive);

@@ -219,7 +219,7 @@ TEST_P(IoContract, AFileWithRequestsInFlightIsNeitherSyncedNorClosed) {
 TEST_P(IoContract, NoBufferIsTouchedAfterTheIoIsGone) {
   put("file", std::string(64 * kAlignment, 'x'));
   for (int round = 0; round < 10; ++round) {
-    auto io = io_->fresh();
+    auto io = io_->new_instance();
     ASSERT_TRUE(io);
     Block block(64 * kAlignment, 3);
     auto file = (*io)->open(at("file"), {.mode = Mode::read, .direct = true});
@@ -240,7 +240,7 @@ TEST_P(IoContract, NoBufferIsTouchedAfterTheIoIsGone) {
 
 TEST_P(IoContract, AFreshInstanceWorksInAnotherThread) {
   put("file", std::string(kAlignment, 'y'));
-  auto io = io_->fresh();
+  auto io = io_->new_instance();
   ASSERT_TRUE(io);
   EXPECT_EQ((*io)->name(), io_->name());
   EXPECT_EQ((*io)->queue_depth(), io_->queue_depth());

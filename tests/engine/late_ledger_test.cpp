@@ -79,7 +79,7 @@ TEST(LateLedger, AFieldThatIsReadIsMaskedAndComparedByValue) {
     for (const std::uint64_t leaf : {std::uint64_t{3}, std::uint64_t{1}}) first.take(0, leaf, leaf_of(read, leaf));
     for (const std::uint64_t leaf : {std::uint64_t{2}, std::uint64_t{0}}) second.take(0, leaf, leaf_of(read, leaf));
     EXPECT_TRUE(read == content()) << "fields count as zero";
-    first.absorb(second.told());
+    first.absorb(second.packed_records());
     const auto wrong = first.wrong();
     ASSERT_EQ(wrong.size(), damaged ? 1u : 0u);
     if (!damaged) continue;

@@ -361,7 +361,7 @@ TEST_P(Publish, WhatIsDoneAlreadyIsMadeDurableAndLosesItsLeftOvers) {
     faults->count_only({"fsync directory"});
     faults->fail_from(faults->operation_count() + (work.directory ? 4 : 0), Errc::io);
     ASSERT_EQ(code((*publication)->commit(work.small_files())), Errc::not_durable);
-    ASSERT_EQ(code(settle_published(*io, "/d/m", kId)), Errc::not_durable);
+    ASSERT_EQ(code(finish_published(*io, "/d/m", kId)), Errc::not_durable);
     ASSERT_EQ(!partials(*disk).empty(), work.directory && work.overwrite);
     faults->clear();
   }
@@ -369,11 +369,11 @@ TEST_P(Publish, WhatIsDoneAlreadyIsMadeDurableAndLosesItsLeftOvers) {
     const auto reader = disk->io();
     const auto held = reader->lock(partial, LockMode::shared);
     ASSERT_TRUE(held);
-    EXPECT_TRUE(settle_published(*io, "/d/m", kId));
+    EXPECT_TRUE(finish_published(*io, "/d/m", kId));
     EXPECT_FALSE(partials(*disk).empty()) << "removed while it was read";
   }
   disk->put("/d/m.partial-fedcba", "another conversion");
-  EXPECT_TRUE(settle_published(*io, "/d/m/", kId));
+  EXPECT_TRUE(finish_published(*io, "/d/m/", kId));
   EXPECT_EQ(partials(*disk), std::vector<std::string>{"/d/m.partial-fedcba"});
   disk->power_off();
   EXPECT_EQ(work.seen(*disk), "new");

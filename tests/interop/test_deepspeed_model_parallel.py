@@ -56,7 +56,7 @@ def resumed(ckpt, path, sources, cells, ranks):
         same_facts(path, source, name)
         assert told(path, name)["client"] == {"note": "kept", "numbers": {"seen": 14}}
         # Experts over other ranks see their tokens in another order, and stages but 1 and 2 round in another way.
-        # From stage 0 in bf16 DeepSpeed goes on in another way from its own files too.
+        # From stage 0 in bf16 DeepSpeed differs after a resume from its own files, too.
         alike = (sources[source][1] == stage or {sources[source][1], stage} == {1, 2}) and (stage, sources[source][2]) != (0, "bf16")
         if alike and sources[source][3] == ep:
             same(path, source, name, "end")

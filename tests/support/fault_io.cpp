@@ -25,8 +25,8 @@ class FaultIo final : public Io, public HardLinks, public HoldsDirectories {
   FaultIo& operator=(const FaultIo&) = delete;
 
   std::string_view name() const override { return inner_->name(); }
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto inner, inner_->fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto inner, inner_->new_instance());
     return make_fault_io(std::move(inner), plan_);
   }
 

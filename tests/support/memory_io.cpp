@@ -54,7 +54,7 @@ class MemoryIo final : public Io, public HardLinks {
   MemoryIo& operator=(const MemoryIo&) = delete;
 
   std::string_view name() const override { return "memory"; }
-  Result<std::unique_ptr<Io>> fresh() const override {
+  Result<std::unique_ptr<Io>> new_instance() const override {
     return std::unique_ptr<Io>(std::make_unique<MemoryIo>(state_, queue_depth_));
   }
 

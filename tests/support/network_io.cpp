@@ -104,7 +104,7 @@ class NetworkIo final : public Io {
         inner_(state_->server()) {}
 
   std::string_view name() const override { return inner_->name(); }
-  Result<std::unique_ptr<Io>> fresh() const override {
+  Result<std::unique_ptr<Io>> new_instance() const override {
     return std::unique_ptr<Io>(std::make_unique<NetworkIo>(state_, name_, pid_));
   }
 

@@ -223,10 +223,10 @@ TEST(Commits, ARankThatCannotLookSaysThatTheCheckpointMayExist) {
 TEST(Commits, OneRankTakesNoteOfWhatTheBackgroundHasSettled) {
   const auto comm = Comm::solo();
   Side side(*comm);
-  side.commits.look();
+  side.commits.poll();
   EXPECT_EQ(side.ended, 0);
   side.save->resolve(SaveOutcome{.name = kName});
-  side.commits.look();
+  side.commits.poll();
   EXPECT_EQ(side.ended, 1);
   EXPECT_TRUE(side.commits.in_flight().empty());
 }

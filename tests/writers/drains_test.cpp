@@ -168,7 +168,7 @@ TEST_F(DrainsTest, OneRankNeedsNobodysAgreement) {
   side.drains.add(save);
   ASSERT_TRUE(save->drained().wait_for(20s));
   EXPECT_TRUE(save->drained().outcome());
-  side.drains.look();
+  side.drains.poll();
   EXPECT_TRUE(side.drains.draining().empty());
   EXPECT_TRUE(is_drained(name));
 }

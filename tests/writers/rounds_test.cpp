@@ -29,7 +29,7 @@ struct Side {
                   return {};
                 },
                 .lose = [this](const Error& error) { losses.push_back(error.code); },
-                .look = [this] { ++looks; }}) {}
+                .poll = [this] { ++looks; }}) {}
 };
 
 TEST(Rounds, AVoteOfOneRankIsTheResultOfTheNextCallOnAll) {
@@ -38,11 +38,12 @@ TEST(Rounds, AVoteOfOneRankIsTheResultOfTheNextCallOnAll) {
     Side side(comm);
     std::vector<Vote> results;
     for (int call = 0; call < 4; ++call) {
-      const auto told = side.rounds.round({.stop = call == 1 && comm.rank() == 2, .due = call == 0 && comm.is_root()});
-      ASSERT_TRUE(told) << told.error().message;
-      results.push_back(*told);
+      const auto result =
+          side.rounds.round({.stop = call == 1 && comm.rank() == 2, .due = call == 0 && comm.is_root()});
+      ASSERT_TRUE(result) << result.error().message;
+      results.push_back(*result);
     }
-    ASSERT_TRUE(side.rounds.settle());
+    ASSERT_TRUE(side.rounds.finish_pending());
     for (int call = 0; call < 4; ++call) {
       EXPECT_EQ(results[static_cast<std::size_t>(call)].due, call == 1) << call;
       EXPECT_EQ(results[static_cast<std::size_t>(call)].stop, call == 2) << call;
@@ -58,7 +59,7 @@ TEST(Rounds, ActOnTheProgressOfTheSlowestRank) {
       side.here = {.written = call >= comm.rank(), .published = true, .drained = comm.is_root()};
       ASSERT_TRUE(side.rounds.round({}));
     }
-    ASSERT_TRUE(side.rounds.settle());
+    ASSERT_TRUE(side.rounds.finish_pending());
     ASSERT_EQ(side.acted.size(), 4U);
     for (std::size_t call = 0; call < 4; ++call) {
       EXPECT_EQ(side.acted[call].written, call >= 2) << call;
@@ -74,9 +75,9 @@ TEST(Rounds, AreRefusedWhereRanksHaveEndedDifferentSaves) {
     Side side(comm);
     side.here.ended = comm.is_root() ? 4 : 5;
     ASSERT_TRUE(side.rounds.round({}));
-    const auto told = side.rounds.round({});
-    ASSERT_FALSE(told);
-    EXPECT_EQ(told.error().code, Errc::internal);
+    const auto result = side.rounds.round({});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Errc::internal);
     EXPECT_TRUE(side.acted.empty());
     EXPECT_TRUE(side.losses.empty());
   });
@@ -87,13 +88,13 @@ TEST(Rounds, AVoteCompletedBeforeItsTurnIsKept) {
   ranks.run([](Comm& comm) {
     Side side(comm);
     ASSERT_TRUE(side.rounds.round({.stop = true, .due = true}));
-    ASSERT_TRUE(side.rounds.settle());
-    ASSERT_TRUE(side.rounds.settle());  // none is in flight
+    ASSERT_TRUE(side.rounds.finish_pending());
+    ASSERT_TRUE(side.rounds.finish_pending());  // none is in flight
     side.rounds.drop_due();
-    const auto told = side.rounds.round({});
-    ASSERT_TRUE(told);
-    EXPECT_TRUE(told->stop);
-    EXPECT_FALSE(told->due);
+    const auto result = side.rounds.round({});
+    ASSERT_TRUE(result);
+    EXPECT_TRUE(result->stop);
+    EXPECT_FALSE(result->due);
     const auto next = side.rounds.round({});
     ASSERT_TRUE(next);
     EXPECT_FALSE(next->stop);
@@ -119,15 +120,15 @@ TEST(Rounds, WaitEndsWhenTheEventIsKnownWithItsOutcome) {
     Rounds rounds(comm, 10s,
                   {.progress = [] { return Rounds::Progress{}; },
                    .act = [&](const Rounds::Progress&) -> Result<> {
-                     event.settle(fail(Errc::no_space, "full"));
+                     event.complete(fail(Errc::no_space, "full"));
                      return {};
                    },
                    .lose = [](const Error&) {},
-                   .look = [] {}});
+                   .poll = [] {}});
     const auto waited = rounds.wait(event, 1h, "too late", true);
     ASSERT_FALSE(waited);
     EXPECT_EQ(waited.error().code, Errc::no_space);
-    EXPECT_TRUE(*event.told_mark());
+    EXPECT_TRUE(*event.reported_mark());
   });
 }
 
@@ -136,10 +137,10 @@ TEST(Rounds, ALostRankEndsWhatNeedsTheOthersOnce) {
   ranks.lose(1, 1, ThreadRanks::Loss::refused);
   ranks.run([](Comm& comm) {
     Side side(comm);
-    Result<Vote> told = side.rounds.round({});
-    for (int call = 0; call < 3 && told; ++call) told = side.rounds.round({});
-    ASSERT_FALSE(told);
-    EXPECT_EQ(told.error().code, Errc::peer_failed);
+    Result<Vote> result = side.rounds.round({});
+    for (int call = 0; call < 3 && result; ++call) result = side.rounds.round({});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Errc::peer_failed);
     EXPECT_EQ(side.losses, std::vector<Errc>{Errc::peer_failed});
   });
 }
@@ -155,9 +156,9 @@ TEST(Rounds, AFailureThatAllRanksHaveAgreedOnIsNoLoss) {
 TEST(Rounds, OneRankHasItsVoteAtOnceAndLooks) {
   const auto comm = Comm::solo();
   Side side(*comm);
-  const auto told = side.rounds.round({.stop = true});
-  ASSERT_TRUE(told);
-  EXPECT_TRUE(told->stop);
+  const auto result = side.rounds.round({.stop = true});
+  ASSERT_TRUE(result);
+  EXPECT_TRUE(result->stop);
   EXPECT_EQ(side.looks, 1);
   EXPECT_TRUE(side.acted.empty());
 }

@@ -37,7 +37,7 @@ Result<> check_report(const ckpt_load_report* report) {
   return check_sized(report, offsetof(ckpt_load_report, skipped) + sizeof(uint64_t), "the report");
 }
 
-void tell(const Checkpoint::Report& from, std::uint64_t step, std::uint64_t skipped, ckpt_load_report* report) {
+void fill(const Checkpoint::Report& from, std::uint64_t step, std::uint64_t skipped, ckpt_load_report* report) {
   if (report == nullptr) return;
   const ckpt_load_report all{.size = report->size,
                              .step = step,
@@ -61,12 +61,12 @@ Result<> give_memory(ckpt_checkpoint& handle) {
 
 using ckpt::Result;
 using ckpt::c::check_report;
+using ckpt::c::fill;
 using ckpt::c::give_memory;
 using ckpt::c::guarded;
 using ckpt::c::need;
 using ckpt::c::read_sized;
 using ckpt::c::reads_of;
-using ckpt::c::tell;
 
 int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report) {
   return guarded([&]() -> Result<> {
@@ -76,7 +76,7 @@ int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_
     const Result<> mine = wanted ? check_report(report) : ckpt::fail(wanted.error());
     const auto asked = wanted ? std::move(*wanted) : std::vector<ckpt::NamedRead>();
     CKPT_TRY(const ckpt::Run::Loaded loaded, run->opened->run->load(asked, mode == CKPT_PARTIAL, mine));
-    tell(loaded.report, loaded.step, loaded.skipped.size(), report);
+    fill(loaded.report, loaded.step, loaded.skipped.size(), report);
     return {};
   });
 }
@@ -90,7 +90,7 @@ int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
     Result<> mine = [&]() -> Result<> {
       CKPT_CHECK(need(checkpoint, "the output pointer for the checkpoint"));
       CKPT_CHECK(give_memory(*made));
-      CKPT_TRY(made->io, opened.io().fresh());
+      CKPT_TRY(made->io, opened.io().new_instance());
       return {};
     }();
     made->model = opened.model();
@@ -159,7 +159,7 @@ int ckpt_read_plan(ckpt_checkpoint* checkpoint, const ckpt_read* reads, uint64_t
     CKPT_CHECK(check_report(report));
     CKPT_TRY(const auto done,
              checkpoint->checkpoint->read(wanted, *checkpoint->io, *checkpoint->pool, checkpoint->options));
-    tell(done, checkpoint->checkpoint->step(), 0, report);
+    fill(done, checkpoint->checkpoint->step(), 0, report);
     return {};
   });
 }

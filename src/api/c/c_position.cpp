@@ -44,7 +44,7 @@ Result<Loaded> loaded_by(ckpt_run* run) {
   CKPT_CHECK(need(run, "the run"));
   CKPT_CHECK(run->owner.check());
   Loaded out;
-  CKPT_TRY(out.io, run->opened->run->io().fresh());
+  CKPT_TRY(out.io, run->opened->run->io().new_instance());
   CKPT_TRY(out.checkpoint, run->opened->run->loaded_checkpoint(*out.io));
   return out;
 }

@@ -60,7 +60,7 @@ Result<> poll(const SaveEvent& event, int* done) {
   CKPT_CHECK(need(done, "the output pointer for the answer"));
   *done = event.known() ? 1 : 0;
   if (*done == 0) return {};
-  auto outcome = event.tell();
+  auto outcome = event.take_outcome();
   return outcome ? Result<>() : fail(std::move(outcome).error());
 }
 
@@ -323,7 +323,7 @@ int ckpt_wait(ckpt_pending* pending, int64_t timeout_ms) {
     if (const auto opened = pending->opened.lock()) {
       return opened->run->saver().wait(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->durable().tell());  // known since its run was closed
+    CKPT_TRY(const auto outcome, pending->save->durable().take_outcome());  // known since its run was closed
     static_cast<void>(outcome);
     return {};
   });
@@ -335,7 +335,7 @@ int ckpt_wait_drained(ckpt_pending* pending, int64_t timeout_ms) {
     if (const auto opened = pending->opened.lock()) {
       return opened->run->saver().wait_drained(pending->save, timeout_of(timeout_ms));
     }
-    CKPT_TRY(const auto outcome, pending->save->drained().tell());  // known since its run was closed
+    CKPT_TRY(const auto outcome, pending->save->drained().take_outcome());  // known since its run was closed
     static_cast<void>(outcome);
     return {};
   });

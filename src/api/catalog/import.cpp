@@ -237,7 +237,7 @@ class Import final : RunTarget {
     if (!named) {  // --dry-run
       CKPT_CHECK(decide_series());
       out_.series = series_.series;
-      return tell_order();
+      return report_order();
     }
     out_.name = named->text();
     out_.generation = named->generation;
@@ -246,7 +246,7 @@ class Import final : RunTarget {
     if (manifest) out_.created = manifest->created;
     if (!conversion.already_done) {
       sweep();
-      return tell_order();
+      return report_order();
     }
     return conversion.dry_run ? Result<>() : mark_later();
   }
@@ -267,7 +267,7 @@ class Import final : RunTarget {
   }
 
   /// The last save is the newest, whatever its step, which is not always intended.
-  Result<> tell_order() {
+  Result<> report_order() {
     std::vector<Finding>& notes = out_.conversion.notes;
     if (!series_note_.empty()) notes.push_back({.text = series_note_});
     const auto newest = std::ranges::find_if(known_.standing, [](const RunCheckpoint& one) { return !one.id.empty(); });

@@ -71,7 +71,7 @@ class Linking {
   /// With a reader's lease: no process deletes or replaces it in the meantime.
   Result<> open() {
     auto opened = open_source(io_, request_.source, request_.from,
-                              {.metadata_limit = session_.memory_bytes, .stop = session_.stop, .look_beside = true});
+                              {.metadata_limit = session_.memory_bytes, .stop = session_.stop, .find_beside = true});
     if (!opened) {
       const Errc code = opened.error().code;
       if (code != Errc::unsupported && code != Errc::ambiguous) return fail(std::move(opened).error());
@@ -170,16 +170,16 @@ class Linking {
     if (!linked && linked.error().code == Errc::unsupported) return not_linked(request_.source, linked.error().message);
     CKPT_CHECK(std::move(linked));
     CKPT_TRY(const FileHandle file, io_.open(to, {}));
-    const auto settle = [&]() -> Result<> {
+    const auto finish = [&]() -> Result<> {
       CKPT_TRY(const FileInfo info, io_.info(file));
       CKPT_CHECK(source_->files->see(join_path(source_->root, path), info));
       if (info.bytes != bytes)
         return fail(Errc::corrupt, fmt::format("{}: {} bytes, but sums.bin says {}", to, info.bytes, bytes));
       return io_.sync(file);
     };
-    auto settled = settle();
+    auto finished = finish();
     auto closed = io_.close(file);
-    CKPT_CHECK(std::move(settled));
+    CKPT_CHECK(std::move(finished));
     return closed;
   }
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "api/catalog/store_catalog.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 
 namespace ckpt {
 namespace {
@@ -27,8 +27,8 @@ bool is_same_entry(const Entry& seen, const Entry& known) {
          seen.directory == known.directory;
 }
 
-LookedAgain look_at(Session& session, const std::string& store, const Entry& known) {
-  LookedAgain out;
+RecheckedCheckpoint look_at(Session& session, const std::string& store, const Entry& known) {
+  RecheckedCheckpoint out;
   const auto place = place_of(session.io, store, known);
   auto seen = place && *place ? catalog::read_entry(session.io, store, **place) : std::nullopt;
   out.is_same = seen && is_same_entry(*seen, known);
@@ -72,9 +72,9 @@ bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b) {
                     });
 }
 
-Result<std::vector<LookedAgain>> look_again(Session& session, const std::string& store,
-                                            const std::vector<const Entry*>& known) {
-  std::vector<LookedAgain> out(known.size());
+Result<std::vector<RecheckedCheckpoint>> look_again(Session& session, const std::string& store,
+                                                    const std::vector<const Entry*>& known) {
+  std::vector<RecheckedCheckpoint> out(known.size());
   std::atomic<std::size_t> next{0};
   const auto look = [&](Session& own) -> Result<> {
     for (std::size_t i = next++; i < known.size() && !own.is_stopped(); i = next++) {
@@ -89,15 +89,15 @@ Result<std::vector<LookedAgain>> look_again(Session& session, const std::string&
   share.memory_bytes = session.memory_bytes / threads;
   // If a thread fails or cannot be started, the others do the rest.
   const auto help = [&] {
-    static_cast<void>(caught([&]() -> Result<> {
-      CKPT_TRY(const auto io, session.io.fresh());
+    static_cast<void>(exceptions_to_result([&]() -> Result<> {
+      CKPT_TRY(const auto io, session.io.new_instance());
       const auto alone = Comm::solo();
       Session own{.io = *io, .comm = *alone, .memory_bytes = share.memory_bytes, .stop = session.stop};
       return look(own);
     }));
   };
   std::vector<std::jthread> helpers;
-  static_cast<void>(caught([&]() -> Result<> {
+  static_cast<void>(exceptions_to_result([&]() -> Result<> {
     for (std::uint64_t n = 1; n < threads; ++n) helpers.emplace_back(help);
     return {};
   }));

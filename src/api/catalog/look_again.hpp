@@ -20,7 +20,7 @@ Result<std::optional<catalog::EntryPlace>> place_of(Io& io, const std::string& s
 bool same_metrics(const catalog::Checkpoint& a, const catalog::Checkpoint& b);
 
 /// Result of checking one checkpoint.
-struct LookedAgain {
+struct RecheckedCheckpoint {
   bool is_same = false;                               ///< nothing that retention uses has changed
   std::optional<catalog::Entry> now{};                ///< if it changed: the current entry, if readable
   catalog::State state = catalog::State::unreadable;  ///< if unchanged: result of the quick check (structure and sizes)
@@ -29,7 +29,7 @@ struct LookedAgain {
 
 /// Checks each of them, in parallel on the session's threads if there are many; the threads share its memory.
 /// errors  interrupted
-Result<std::vector<LookedAgain>> look_again(Session& session, const std::string& store,
-                                            const std::vector<const catalog::Entry*>& known);
+Result<std::vector<RecheckedCheckpoint>> look_again(Session& session, const std::string& store,
+                                                    const std::vector<const catalog::Entry*>& known);
 
 }  // namespace ckpt

@@ -133,9 +133,9 @@ Result<PruneDecider::Checks> PruneDecider::check(PrunePart& part, const std::vec
     known.push_back(&part.entries[i]);
   }
   Checks out{.any = !chosen.empty()};
-  CKPT_TRY(std::vector<LookedAgain> looks, look_again(session_, request_.store, known));
+  CKPT_TRY(std::vector<RecheckedCheckpoint> looks, look_again(session_, request_.store, known));
   for (std::size_t n = 0; n < chosen.size(); ++n) {
-    LookedAgain& look = looks[n];
+    RecheckedCheckpoint& look = looks[n];
     if (look.reason.empty()) continue;
     out.damaged = true;
     Entry& entry = part.entries[chosen[n]];

@@ -13,9 +13,9 @@
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/metadata_memory.hpp"
-#include "engine/io/look.hpp"
+#include "engine/io/overlay_io.hpp"
 #include "engine/io/replace_file.hpp"
-#include "engine/io/stand_in_io.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/locks/claims.hpp"
 #include "engine/publish/left_over.hpp"
 #include "engine/publish/move_checkpoint.hpp"
@@ -109,9 +109,9 @@ ManifestText read_text(Io& io, const std::string& path, std::uint64_t memory_byt
   return out;
 }
 
-class Looker {
+class RepairScan {
  public:
-  Looker(Session& session, const RepairRequest& request, RepairReport& report)
+  RepairScan(Session& session, const RepairRequest& request, RepairReport& report)
       : session_(session), io_(session.io), request_(request), report_(report) {}
 
   Result<> run() {
@@ -188,7 +188,7 @@ class Looker {
   Result<> lone_record(const std::string& path) {
     std::string partial;
     if (!is_record(path, partial) || !parse_partial_name(base_name(partial))) return {};
-    CKPT_TRY(const auto there, look(io_, partial));
+    CKPT_TRY(const auto there, stat_if_present(io_, partial));
     if (!there)
       add({.defect = Defect::left_over, .path = path, .text = "the record of a conversion that no longer exists"});
     return {};
@@ -196,7 +196,7 @@ class Looker {
 
   Result<> left_over(const std::string& path, bool named) {
     RepairItem item{.defect = Defect::left_over, .path = path, .bytes = bytes_below(io_, path)};
-    CKPT_TRY(const auto record, look(io_, record_path(path)));
+    CKPT_TRY(const auto record, stat_if_present(io_, record_path(path)));
     item.text = record ? "a stopped conversion" : "an unfinished save";
     // Its maker locks it just after making it: one that is empty yet may be about to be.
     if (item.bytes > 0) {
@@ -227,7 +227,7 @@ class Looker {
 
   /// Files in a partial that no save writes; "" if there are none, and for a file.
   Result<std::string> holds_besides(const std::string& path) {
-    CKPT_TRY(const auto info, look(io_, path));
+    CKPT_TRY(const auto info, stat_if_present(io_, path));
     if (!info || info->kind != FileInfo::Kind::directory) return std::string();
     CKPT_TRY(const std::vector<std::string> strays, catalog::find_strays(io_, path));
     return strays.empty() ? std::string() : strays_text(strays) + ", not written by a save; remove it by hand";
@@ -235,7 +235,7 @@ class Looker {
 
   Result<> deletions(const std::string& store) {
     const std::string trash = catalog::trash_path(store);
-    CKPT_TRY(const auto there, look(io_, trash));
+    CKPT_TRY(const auto there, stat_if_present(io_, trash));
     if (!there) return {};
     auto entries = catalog::list_trash(io_, store);
     if (!entries) {
@@ -251,7 +251,7 @@ class Looker {
   }
 
   Result<> claims(const std::string& store) {
-    CKPT_TRY(const auto there, look(io_, claims_path(store)));
+    CKPT_TRY(const auto there, stat_if_present(io_, claims_path(store)));
     if (!there) return {};
     const auto seen = request_.names_only ? list_claims(io_, store) : watch_claims(io_, store, Dead::left);
     if (!seen) {
@@ -308,7 +308,7 @@ class Looker {
                     .from = right.path,
                     .to = wrong.path,
                     .text_hash = hash128(right.text)};
-    const auto io = make_stand_in_io(io_, {.path = wrong.path, .bytes_of = right.path});
+    const auto io = make_overlay_io(io_, {.path = wrong.path, .bytes_of = right.path});
     CKPT_TRY(const bool whole, check(*io, path, item));
     if (!whole) item.defect = Defect::damage;
     add(std::move(item));
@@ -371,9 +371,9 @@ class Looker {
   RepairReport& report_;
 };
 
-class Mender {
+class RepairApply {
  public:
-  Mender(const Session& session, const RepairRequest& request)
+  RepairApply(const Session& session, const RepairRequest& request)
       : io_(session.io), memory_bytes_(session.memory_bytes), request_(request) {}
 
   void mend(RepairItem& item) {
@@ -406,7 +406,7 @@ class Mender {
     CKPT_TRY(const HeldRun run, hold_run(io_, parent_path(item.path)));
     std::string partial;
     if (is_record(item.path, partial)) {
-      CKPT_TRY(const auto there, look(io_, partial));
+      CKPT_TRY(const auto there, stat_if_present(io_, partial));
       if (!there) CKPT_CHECK(remove_record(io_, item.path));
     } else {
       if (io_.lock_scope(item.path).reach != LockReach::everyone) {
@@ -420,12 +420,12 @@ class Mender {
   /// Of all dead claims, as each observation finds them.
   Result<> forget(const RepairItem& item) {
     CKPT_CHECK(watch_claims(io_, parent_path(parent_path(parent_path(item.path)))));
-    CKPT_TRY(const auto left, look(io_, item.path));
+    CKPT_TRY(const auto left, stat_if_present(io_, item.path));
     return left ? fail(Errc::locked, item.path + ": its process is alive again") : Result<>();
   }
 
   Result<> restore(const RepairItem& item) {
-    CKPT_TRY(const Held held, hold(io_, item.path));
+    CKPT_TRY(const LockedCheckpoint held, hold(io_, item.path));
     switch (held.claim) {
       case Claim::free:
         break;
@@ -522,11 +522,11 @@ bool RepairReport::is_complete() const {
 
 Result<RepairReport> repair(Session& session, const RepairRequest& request) {
   RepairReport report{.path = request.path, .applied = request.apply};
-  CKPT_CHECK(Looker(session, request, report).run());
+  CKPT_CHECK(RepairScan(session, request, report).run());
   std::ranges::stable_sort(report.items, {}, &RepairItem::path);
   for (RepairItem& item : report.items) item.planned = item.kept_because.empty();
   if (!request.apply) return report;
-  Mender mender(session, request);
+  RepairApply mender(session, request);
   for (RepairItem& item : report.items) {
     if (session.is_stopped()) return fail(Errc::interrupted, "stopped");
     mender.mend(item);

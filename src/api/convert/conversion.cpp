@@ -59,8 +59,8 @@ Result<> sum_on_root(Comm& comm, RunReport& report) {
   CKPT_TRY(const std::vector<std::string> all, comm.gather(mine, phase_deadline()));
   if (!comm.is_root()) return {};
   for (std::uint64_t* count : counts) *count = 0;
-  for (const std::string& told : all) {
-    std::string_view rest = told;
+  for (const std::string& packed : all) {
+    std::string_view rest = packed;
     for (std::uint64_t* count : counts) {
       *count += take_number<std::uint64_t>(rest).value_or(0);
       rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
@@ -140,7 +140,7 @@ Result<> Conversion::open() {
                                        .rules = session_.rules,
                                        .salvage = request_.salvage,
                                        .stop = session_.stop,
-                                       .look_beside = true,
+                                       .find_beside = true,
                                        .state_beside = !is_weights_alone(request_),
                                        .extras = takes_extras_,
                                        .ranks_apart = ranks_,
@@ -148,7 +148,7 @@ Result<> Conversion::open() {
   source_ = std::make_unique<Source>(std::move(source));
   CKPT_CHECK(check_complete());
   if (request_.materialize) {
-    CKPT_TRY(in_place_, look_in_place(session_.io, *source_, request_.target));
+    CKPT_TRY(in_place_, check_in_place(session_.io, *source_, request_.target));
   }
   id_ = in_place_ == InPlace::done ? map().id : make_id();
   return {};
@@ -252,7 +252,7 @@ Result<std::vector<std::string>> Conversion::files_to_replace(const std::string&
 }
 
 /// What --overwrite is to remove.
-Result<> Conversion::look_at_replaced(const std::string& target) {
+Result<> Conversion::check_replaced(const std::string& target) {
   CKPT_CHECK(check_unreferenced(session_.io, target));
   CKPT_TRY(replaced_,
            account_for(session_.io, target, [this](const std::string& path) { return files_to_replace(path); }));
@@ -261,11 +261,11 @@ Result<> Conversion::look_at_replaced(const std::string& target) {
 }
 
 /// Whether it exists; records other things next to it.
-Result<bool> Conversion::look_at_target() {
+Result<bool> Conversion::check_target() {
   CKPT_TRY(const bool there, already_there());
   const std::string target = join_path(request_.target, "");
   if (!there && overwrites() && options_.run_target == nullptr && session_.io.stat(target))
-    CKPT_CHECK(look_at_replaced(target));
+    CKPT_CHECK(check_replaced(target));
   // In a run leftovers are swept, and a new run has no directory yet.
   if (options_.run_target != nullptr && (!request_.dry_run || !session_.io.stat(parent_path(request_.target))))
     return there;
@@ -280,7 +280,7 @@ Result<> Conversion::agree_on_choice(Result<> mine) {
   CKPT_CHECK(agreed(std::move(mine)));
   Comm& comm = session_.comm;
   Result<bool> there = false;
-  if (comm.is_root()) there = look_at_target();
+  if (comm.is_root()) there = check_target();
   CKPT_CHECK(agreed(there ? Result<>{} : Result<>(fail(there.error()))));
   std::string of_root = id_ + (*there ? "+" : "-");
   CKPT_CHECK(comm.broadcast(of_root, phase_deadline()));
@@ -374,7 +374,7 @@ ConvertReport Conversion::describe() const {
   report.verified = request_.verify;
   report.notes = map.findings;
   report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
-  tell_extras(*source_, extras_, report.notes);
+  report_extras(*source_, extras_, report.notes);
   report.partial = selection_.partial || skips_requested(map, request_, *options_.target);
   for (const OldFile& file : replaced_) report.replaced.emplace_back(file.path, file.bytes);
   if (references_) report.referenced_files = references_->paths().size();
@@ -531,7 +531,7 @@ Result<Conversion::Done> Conversion::carry_out() {
   CKPT_CHECK(agreed(publication ? Result<>{} : Result<>(fail(publication.error()))));
   Done done;
   auto filled = fill_and_publish(publication->get(), done);
-  if (!filled) return fail(leave_for_next(publication->get(), std::move(filled).error()));
+  if (!filled) return fail(keep_for_resume(publication->get(), std::move(filled).error()));
   return done;
 }
 
@@ -551,7 +551,7 @@ Result<ConvertReport> Conversion::finish() {
   if (session_.planned) session_.planned(report);
   if (already_done_ && !request_.dry_run) {
     Result<> settled;
-    if (session_.comm.is_root()) settled = settle_published(session_.io, request_.target, id_);
+    if (session_.comm.is_root()) settled = finish_published(session_.io, request_.target, id_);
     CKPT_CHECK(agreed(std::move(settled)));
     if (request_.by_reference) CKPT_CHECK(protect_done(report));
   }

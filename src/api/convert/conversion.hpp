@@ -85,12 +85,12 @@ class Conversion {
   Result<> check_complete();
   bool overwrites() const { return request_.overwrite || in_place_ == InPlace::yes; }
   Result<std::vector<std::string>> files_to_replace(const std::string& path);
-  Result<> look_at_replaced(const std::string& target);
+  Result<> check_replaced(const std::string& target);
   Result<> protect_done(ConvertReport& report);
   Result<std::string> find_damage(const std::string& target);
   Result<bool> is_done();
   Result<bool> already_there();
-  Result<bool> look_at_target();
+  Result<bool> check_target();
   Result<WriteRequest> write_request();
   Result<> make_plan();
   ConvertReport describe() const;

@@ -43,8 +43,8 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
                                             {.metadata_limit = session.memory_bytes,
                                              .rules = session.rules,
                                              .stop = session.stop,
-                                             .look_beside = true,
-                                             .tell_references = true}));
+                                             .find_beside = true,
+                                             .report_references = true}));
   const Map& map = source.map;
   InspectReport report;
   report.path = path;

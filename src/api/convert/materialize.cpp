@@ -7,8 +7,8 @@
 
 #include "catalog/index/entry.hpp"
 #include "catalog/index/marks.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/real_path.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/locks/claims.hpp"
 #include "engine/store/partial_name.hpp"
 #include "engine/store/run_directory.hpp"
@@ -35,13 +35,13 @@ Result<> check_replaceable(Io& io, const std::string& path) {
 
 }  // namespace
 
-Result<InPlace> look_in_place(Io& io, const Source& source, const std::string& target) {
-  CKPT_TRY(const auto there, look(io, join_path(target, "")));
+Result<InPlace> check_in_place(Io& io, const Source& source, const std::string& target) {
+  CKPT_TRY(const auto there, stat_if_present(io, join_path(target, "")));
   CKPT_TRY(const FileInfo from, io.stat(source.root));
   const bool is_same = there && there->is_same_file(from);
   if (std::ranges::none_of(source.map.files, is_referenced)) {
     if (is_same) {
-      CKPT_TRY(const auto old, look(io, partial_path(join_path(target, ""), source.map.id)));
+      CKPT_TRY(const auto old, stat_if_present(io, partial_path(join_path(target, ""), source.map.id)));
       if (old) return InPlace::done;
     }
     return refused(source.root, "not a virtual checkpoint: it holds its tensors itself",

@@ -16,6 +16,6 @@ enum class InPlace : std::uint8_t {
 };
 
 /// errors  usage: the source is not virtual; or it would be replaced, and is a checkpoint of a run, or has marks
-Result<InPlace> look_in_place(Io& io, const Source& source, const std::string& target);
+Result<InPlace> check_in_place(Io& io, const Source& source, const std::string& target);
 
 }  // namespace ckpt

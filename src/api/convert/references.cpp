@@ -11,8 +11,8 @@
 #include "catalog/index/reference_marks.hpp"
 #include "convert/extras.hpp"
 #include "convert/foreign_names.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/real_path.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/run/checks.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -51,7 +51,7 @@ std::vector<std::string> parts_of(std::string_view path) {
 /// errors  io: this cannot be determined
 Result<bool> is_in_store(Io& io, const std::string& checkpoint) {
   for (std::string at = parent_path(checkpoint);; at = parent_path(at)) {
-    CKPT_TRY(const auto store, look(io, join_path(at, kStoreDirectory)));
+    CKPT_TRY(const auto store, stat_if_present(io, join_path(at, kStoreDirectory)));
     if (store && store->kind == FileInfo::Kind::directory) return true;
     if (parent_path(at) == at) return false;
   }

@@ -63,7 +63,7 @@ std::vector<bool> from_bits(std::string_view bits, std::uint64_t leaves) {
 }
 
 /// Collective: rank 0's leaves on all ranks; empty if it has none.
-Result<std::vector<bool>> tell(Comm& comm, const std::vector<bool>& mine, std::uint64_t leaves) {
+Result<std::vector<bool>> share_from_root(Comm& comm, const std::vector<bool>& mine, std::uint64_t leaves) {
   std::string bits = to_bits(mine);
   CKPT_CHECK(comm.broadcast(bits, std::chrono::steady_clock::now() + kHalvesPatience));
   return bits.empty() ? std::vector<bool>() : from_bits(bits, leaves);
@@ -111,7 +111,7 @@ class EntryReaders {
       if (!is_new && at->second != reader) at->second = kNoneAlone;
       const Extent needed{std::max(copy.crc->begin, copy.source_offset),
                           std::min(copy.crc->end, copy.source_offset + source_span(copy))};
-      for (const Extent part : needed_.claim(entry_of(copy), needed)) needed_.settle(entry_of(copy), part, 0);
+      for (const Extent part : needed_.claim(entry_of(copy), needed)) needed_.add(entry_of(copy), part, 0);
     }
   }
   /// All leaves were recorded. The reader may have been killed before it read the padding of an entry.
@@ -170,7 +170,7 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
   }
   const auto deadline = [] { return std::chrono::steady_clock::now() + kHalvesPatience; };
   CKPT_CHECK(agree(session.comm, deadline(), std::move(looked)));
-  CKPT_TRY(chosen, tell(session.comm, chosen, plan.totals().leaves));
+  CKPT_TRY(chosen, share_from_root(session.comm, chosen, plan.totals().leaves));
   if (chosen.empty()) return {};
   CKPT_TRY(Plan again, Plan::make(plan.source(), plan.targets()));
   std::vector<bool> others = chosen;
@@ -236,7 +236,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
   CKPT_TRY(out.reader, number_reader(session.comm, out.leaves));
   std::vector<bool> finished;
   for (const RecordedLeaf& leaf : out.leaves) finished.push_back(leaf.is_finished());
-  CKPT_TRY(finished, tell(session.comm, finished, leaves));
+  CKPT_TRY(finished, share_from_root(session.comm, finished, leaves));
   if (finished.empty()) {
     out.leaves.clear();
     return out;
@@ -249,7 +249,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
       if (!finished[leaf]) out.leaves[leaf] = {};
     }
   }
-  CKPT_TRY(finished, tell(session.comm, finished, leaves));
+  CKPT_TRY(finished, share_from_root(session.comm, finished, leaves));
   if (finished.empty()) return out;
   how.late->adopt(late, finished);
   if (how.crcs != nullptr) CKPT_CHECK(read_again(session, plan, how, out));
@@ -276,10 +276,10 @@ Result<> read_padding(Session& session, const Plan& plan, const RunOptions& opti
   return {};
 }
 
-Error leave_for_next(Publication* publication, Error error) {
+Error keep_for_resume(Publication* publication, Error error) {
   const Errc code = error.verdict.value_or(error.code);
   if (publication == nullptr || (code != Errc::interrupted && code != Errc::peer_failed)) return error;
-  const auto left = publication->leave();
+  const auto left = publication->keep_partial();
   if (left && *left)
     error.hint = "run the same command again to continue from " + publication->root() + " (--restart starts over)";
   return error;

@@ -59,7 +59,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how);
 
 /// What a failed conversion leaves: all finished leaves if the same command may succeed (it was stopped, or ranks were
 /// lost), with a hint; else nothing. `publication` may be null, on ranks other than 0.
-Error leave_for_next(Publication* publication, Error error);
+Error keep_for_resume(Publication* publication, Error error);
 
 /// Names leftovers of other conversions to this target and, if nothing is to be written, that of this
 /// one.

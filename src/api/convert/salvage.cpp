@@ -12,7 +12,7 @@
 #include "catalog/index/marks.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/open_source.hpp"
-#include "engine/io/stand_in_io.hpp"
+#include "engine/io/overlay_io.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
 #include "format/text/name_list.hpp"
@@ -127,11 +127,11 @@ Result<SalvageReport> salvage(Session& session, const SalvageRequest& request) {
   const std::string path = join_path(request.path, "");
   SalvageReport out;
   out.by_copy = needs_copy(session.io, path);
-  std::unique_ptr<Io> stand_in;
+  std::unique_ptr<Io> overlay;
   if (out.by_copy)
-    stand_in = make_stand_in_io(session.io, {.path = join_path(path, universal::kManifestPath),
-                                             .bytes_of = join_path(path, universal::kManifestCopyPath)});
-  Session reading{.io = stand_in ? *stand_in : session.io,
+    overlay = make_overlay_io(session.io, {.path = join_path(path, universal::kManifestPath),
+                                           .bytes_of = join_path(path, universal::kManifestCopyPath)});
+  Session reading{.io = overlay ? *overlay : session.io,
                   .comm = session.comm,
                   .memory_bytes = session.memory_bytes,
                   .threads = session.threads,

@@ -67,8 +67,8 @@ class Selector {
     find_wrapper();
     pick_tensors();
     if (out_.tensors.empty() && !wanted_.everything()) return fail(nothing());
-    tell_weights();
-    tell_globs();
+    report_weights();
+    report_globs();
     pick_aliases();
     CKPT_CHECK(settle_names());
     pick_objects();
@@ -201,7 +201,7 @@ class Selector {
     }
   }
 
-  void tell_weights() {
+  void report_weights() {
     if (prefers_master() && from_master_ > 0) {
       std::string text = "weights taken from the fp32 masters (" + std::to_string(from_master_) + " parameters)";
       if (from_param_ > 0) text += "; " + std::to_string(from_param_) + " without a master taken as stored";
@@ -220,7 +220,7 @@ class Selector {
     }
   }
 
-  void tell_globs() {
+  void report_globs() {
     for (const std::string& glob : wanted_.globs) {
       if (hit_.contains(glob)) continue;
       note(Severity::warning, "--only '" + glob + "': no tensor matches");

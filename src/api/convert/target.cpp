@@ -141,7 +141,7 @@ struct OldCheckpoint {
 };
 
 Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
-  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes, .tell_references = true});
+  auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes, .report_references = true});
   if (opened)
     return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection,
                          std::move(opened->map.written_beside)};

@@ -95,7 +95,7 @@ Result<Skeleton> lay_out_state_beside(WriteRequest& request, const Format& targe
   return out;
 }
 
-void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {
+void report_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes) {
   std::vector<std::string> with;
   std::vector<std::string> edited;
   std::set<std::string_view> known;

@@ -20,10 +20,11 @@ Result<std::vector<WantedExtra>> choose_extras(Io& io, const Source& source, con
 /// is removed from `extras` and added to `dropped`.
 void add_beside(const Map& source, const Format& target, std::vector<WantedExtra>& extras, Skeleton& skeleton);
 
-/// For a target that is a trainer's directory: the files of the trainer's other state, which is taken out of the request.
+/// For a target that is a trainer's directory: the files of the trainer's other state, which is removed from the
+/// request.
 Result<Skeleton> lay_out_state_beside(WriteRequest& request, const Format& target);
 
 /// Notes for the user: copied extras, and names of files that were not copied.
-void tell_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes);
+void report_extras(const Source& source, const std::vector<WantedExtra>& taken, std::vector<Finding>& notes);
 
 }  // namespace ckpt

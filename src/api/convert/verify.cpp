@@ -80,7 +80,7 @@ class Verifier {
                               {.metadata_limit = session_.memory_bytes,
                                .rules = request_.against.empty() ? session_.rules : nullptr,
                                .stop = session_.stop,
-                               .look_beside = !request_.quick});
+                               .find_beside = !request_.quick});
     if (!opened) return unread(std::move(opened).error());
     const Source source = *std::move(opened);
     auto checked = check(source);
@@ -128,7 +128,7 @@ class Verifier {
   /// For a format that is only recognised, a quick check can still show whether its files exist.
   Result<> unread(Error error) {
     if (error.code != Errc::unsupported || !request_.quick || !request_.against.empty()) return fail(std::move(error));
-    CKPT_TRY(const std::optional<Glance> seen, glance(session_.io, request_.path, request_.from));
+    CKPT_TRY(const std::optional<UnreadSummary> seen, summarize_unread(session_.io, request_.path, request_.from));
     if (!seen) return fail(std::move(error));
     report_.unread = true;
     report_.format = seen->format->name;

@@ -171,7 +171,7 @@ void diagnose_catalog(const StoreFacts& facts, std::vector<Diagnosis>& out) {
 
 }  // namespace
 
-Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::string& path, catalog::Time now) {
+Result<std::optional<StoreFacts>> read_store_facts(Session& session, const std::string& path, catalog::Time now) {
   Io& io = session.io;
   const std::string own = join_path(path, kStoreDirectory);
   const auto info = io.stat(own);

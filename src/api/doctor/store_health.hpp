@@ -39,7 +39,7 @@ struct StoreFacts {
 
 /// Nothing if the directory has no .ckpt: it is not a store yet. The catalog is refreshed.
 /// errors   interrupted
-Result<std::optional<StoreFacts>> look_at_store(Session& session, const std::string& path, catalog::Time now);
+Result<std::optional<StoreFacts>> read_store_facts(Session& session, const std::string& path, catalog::Time now);
 
 std::vector<Diagnosis> diagnose(const StoreFacts& facts);
 

@@ -80,7 +80,7 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
 }
 
 void diagnose_try(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
-  const Tried& tried = facts.tried;
+  const ProbeResult& tried = facts.tried;
   if (!tried.writable) {
     out.push_back({Health::fail, "writing", "cannot write here: " + tried.refused});
     return;

@@ -53,7 +53,7 @@ ExitReport::~ExitReport() {
 
 /// Needs no further report.
 bool ExitReport::Save::is_settled() const {
-  return save ? save->durable().known() && save->durable().outcome() : told->load();
+  return save ? save->durable().known() && save->durable().outcome() : reported->load();
 }
 
 /// Of one that failed only the words are kept.
@@ -70,8 +70,8 @@ void ExitReport::add(std::uint64_t step, std::shared_ptr<const PendingSave> save
   const std::scoped_lock lock(mutex_);
   for (Save& earlier : saves_) earlier.shrink();
   std::erase_if(saves_, [](const Save& earlier) { return earlier.is_settled(); });
-  auto told = save->durable().told_mark();
-  saves_.push_back({.step = step, .told = std::move(told), .save = std::move(save)});
+  auto reported = save->durable().reported_mark();
+  saves_.push_back({.step = step, .reported = std::move(reported), .save = std::move(save)});
 }
 
 std::string ExitReport::text() const {

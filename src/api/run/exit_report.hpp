@@ -27,7 +27,7 @@ class ExitReport {
  private:
   struct Save {
     std::uint64_t step = 0;
-    SaveEvent::Told told;
+    SaveEvent::ReportedFlag reported;
     std::shared_ptr<const PendingSave> save;  // null after a failure: a run that continues may have many
     std::string failure{};
     bool is_settled() const;

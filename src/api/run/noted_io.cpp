@@ -27,8 +27,8 @@ class NotedIo final : public ForwardingIo {
  public:
   NotedIo(std::unique_ptr<Io> inner, Changes& changes) : ForwardingIo(std::move(inner)), changes_(changes) {}
 
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return make_noted_io(std::move(own), changes_);
   }
   Result<> make_dir(const std::string& path) override {

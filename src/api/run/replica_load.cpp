@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/comm/heartbeat.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "loading/exchange.hpp"
 
 namespace ckpt {
@@ -39,7 +39,7 @@ Result<ReadReport> ReplicaLoad::read_beside(const Read& read, Checkpoint::ReadOp
     if (beat) beat = heartbeat.beat(0, false);
     if (!beat || heartbeat.peer_failed()) stop.store(true);
   };
-  auto report = caught([&] { return read(options); });
+  auto report = exceptions_to_result([&] { return read(options); });
   const int code = report || report.error().code == Errc::interrupted ? 0 : static_cast<int>(report.error().code);
   for (bool over = false; !over;) {
     if (beat) beat = heartbeat.beat(code, true);
@@ -71,8 +71,8 @@ Result<> ReplicaLoad::exchange_parts(const DividedLoad& load, ReadReport& report
 Result<ReplicaLoad::Outcome> ReplicaLoad::load(const Checkpoint& checkpoint, std::span<const NamedRead> reads,
                                                const ReplicaGroups& groups, const Checkpoint::ReadOptions& options,
                                                Io& io, BufferPool& pool) {
-  auto wanted = caught([&] { return checkpoint.requests(reads, options); });
-  auto divided = caught([&]() -> Result<DividedLoad> {
+  auto wanted = exceptions_to_result([&] { return checkpoint.requests(reads, options); });
+  auto divided = exceptions_to_result([&]() -> Result<DividedLoad> {
     if (!wanted) return fail(wanted.error());
     return DividedLoad::plan(checkpoint.map(), wanted->parts, groups);
   });

@@ -146,8 +146,8 @@ Result<> Run::read_rules() {
 
 Result<bool> Run::should_save(std::uint64_t step) {
   const SaveSchedule::Vote mine = schedule_->vote(step, signal_ && signal_->requested());
-  CKPT_TRY(const SaveSchedule::Vote told, saver_->round(mine));
-  return schedule_->answer(step, told);
+  CKPT_TRY(const SaveSchedule::Vote votes, saver_->round(mine));
+  return schedule_->answer(step, votes);
 }
 
 // --- saving ------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ Result<> Run::finish_drains(std::vector<std::string>& skipped) {
 }
 
 Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
-  CKPT_CHECK(saver_->settle_round());
+  CKPT_CHECK(saver_->finish_round());
   std::vector<std::string> skipped;
   CKPT_CHECK(finish_drains(skipped));
   CheckpointChoice choice = new_choice();
@@ -255,7 +255,7 @@ Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
 }
 
 Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
-  CKPT_CHECK(saver_->settle_round());
+  CKPT_CHECK(saver_->finish_round());
   Loaded loaded;
   CKPT_CHECK(finish_drains(loaded.skipped));
   CheckpointChoice choice = new_choice();

@@ -11,7 +11,7 @@ namespace ckpt::catalog {
 LinkWatch::LinkWatch(Io& io, std::string store, std::vector<std::string> runs, ForeignNames names)
     : io_(io), store_(std::move(store)), runs_(std::move(runs)), tools_{.names = std::move(names)} {}
 
-void LinkWatch::look() {
+void LinkWatch::check() {
   const auto start = std::chrono::steady_clock::now();
   named_.clear();
   links_.clear();
@@ -32,7 +32,7 @@ void LinkWatch::look() {
 
 Result<> LinkWatch::check_unnamed(const Entry& entry) {
   const bool is_fresh = took_ > std::chrono::milliseconds(1) && std::chrono::steady_clock::now() - looked_ < took_;
-  if (!is_fresh) look();
+  if (!is_fresh) check();
   const auto named = [](const std::string& by) {
     return fail(Errc::not_done, fmt::format("named since the plan was made: {}", by));
   };

@@ -23,7 +23,7 @@ class LinkWatch {
   Result<> check_unnamed(const Entry& entry);
 
  private:
-  void look();
+  void check();
 
   Io& io_;
   const std::string store_;

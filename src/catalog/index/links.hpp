@@ -18,10 +18,10 @@ struct FoundLink {
 };
 
 /// Records for checkpoints which links in the store lead to them, or into them: a link next to checkpoints (`latest ->
-/// step-...`) names one, as a tracker does; one among a checkpoint's data files, or a reference, makes its checkpoint refer
-/// to that one, unless its mark there says so already. Targets are resolved on the disk. An unreadable entry may name any checkpoint of its run, and a link that
-/// cannot be followed any of the store, so it counts for all of them. `links`: all of the store, as a refresh found
-/// them.
+/// step-...`) names one, as a tracker does; a link among a checkpoint's data files, or a reference, makes its checkpoint
+/// refer to that one, unless a mark there says so already. Targets are resolved on the disk. An unreadable entry may
+/// name any checkpoint of its run, and a link that cannot be followed any of the store, so it counts for all of them.
+/// `links`: all of the store, as a refresh found them.
 void note_links(const std::string& store, const std::vector<FoundLink>& links, std::vector<Entry>& entries);
 
 }  // namespace ckpt::catalog

@@ -207,7 +207,7 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name) {
   return find_checkpoint(database, name, std::nullopt);
 }
 
-Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& told) {
+Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& best) {
   const std::size_t at = name.rfind('@');
   if (at == std::string::npos) {
     if (looks_like_name(name)) return by_id(database, name);
@@ -231,7 +231,7 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
     return by_directory(database, name, run, directory);
   }
-  if (word == kBest) return by_metric(database, name, run, told ? told->metric : "", told && told->higher);
+  if (word == kBest) return by_metric(database, name, run, best ? best->metric : "", best && best->higher);
   if (word.starts_with(std::string(kBest) + ":")) {
     std::string metric = word.substr(kBest.size() + 1);
     const bool higher = metric.ends_with(":max");

@@ -158,7 +158,7 @@ std::vector<std::string> drop_ownerless(Io& io, const std::string& store, Entry&
 }
 
 Result<bool> remove_ownerless(Io& io, const std::string& checkpoint, const std::string& owner) {
-  CKPT_TRY(const Held held, hold(io, checkpoint));
+  CKPT_TRY(const LockedCheckpoint held, hold(io, checkpoint));
   if (held.claim != Claim::free) return false;
   const std::string directory = marks_path(checkpoint);
   const Marks said = read_marks(io, directory);

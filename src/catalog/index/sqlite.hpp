@@ -12,7 +12,7 @@
 
 #include "catalog/bucket.hpp"
 #include "catalog/index/entry.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "format/result.hpp"
 
 /// SQLite's exceptions stop here: everything of src/catalog/index that touches a database runs inside `asked`.
@@ -25,7 +25,7 @@ Errc sqlite_code(int code);
 /// Runs `body`, which returns a Result, and turns SQLite's exceptions into an error about `file`.
 template <class Body>
 auto asked(const std::string& file, Body&& body) -> decltype(body()) {
-  return caught([&]() -> decltype(body()) {
+  return exceptions_to_result([&]() -> decltype(body()) {
     try {
       return body();
     } catch (const SQLite::Exception& error) {

@@ -7,8 +7,8 @@
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
 #include "catalog/trash/whole.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/publish/left_over.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -31,7 +31,7 @@ struct ManifestFile {
 };
 
 /// The directory of its run does not show that a manifest below it was revised.
-void tell_catalog(Io& io, const std::string& run, const std::string& name, const Manifest& manifest) {
+void update_catalog(Io& io, const std::string& run, const std::string& name, const Manifest& manifest) {
   drop_note(io, run, name, fmt::format("revision {} of {}", manifest.revision, manifest.id.hex()));
 }
 
@@ -48,7 +48,7 @@ Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
 
 Result<Claim> Deleter::demote(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(Held held, hold_unchanged(deletion));
+  CKPT_TRY(LockedCheckpoint held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
@@ -59,7 +59,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   CKPT_TRY(const TrashEntry entry, announce(deletion, class_name(FileClass::optim)));
   CKPT_CHECK(replace_file(io_, now.path, revised));
   // A reader that started before this has its claim by now, and may need the files.
-  CKPT_CHECK(look_for_readers(io_, held));
+  CKPT_CHECK(check_no_readers(io_, held));
   if (held.claim != Claim::free) {
     reader_ = held.reader;
     CKPT_TRY(const std::string undone, universal::revise_manifest(revised, {}));
@@ -69,7 +69,7 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
     return held.claim;
   }
   CKPT_CHECK(finish_demotion(entry, revised));
-  tell_catalog(io_, run_path(entry.run), entry.name, now.manifest);
+  update_catalog(io_, run_path(entry.run), entry.name, now.manifest);
   return Claim::free;
 }
 
@@ -81,9 +81,9 @@ Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& ma
 }
 
 /// A record of a demotion whose files are not in the trash: the manifest shows how far it got.
-Result<> Deleter::settle_demotion(const TrashEntry& entry) {
+Result<> Deleter::resume_demotion(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
-  CKPT_TRY(const Held held, hold_here(path));
+  CKPT_TRY(const LockedCheckpoint held, hold_here(path));
   if (held.claim != Claim::free) return {};  // being read: the next one
   const auto whole = hold_whole(io_, path);
   if (!whole) return {};  // it contains links: as for damage
@@ -91,7 +91,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
   if (!now) return {};  // damaged, or not readable now: nothing is known, and nothing done
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
   CKPT_CHECK(io_.sync_dir(path));  // its writer may have been killed right after the rename
-  tell_catalog(io_, run_path(entry.run), entry.name, now->manifest);
+  update_catalog(io_, run_path(entry.run), entry.name, now->manifest);
   if (!now->manifest.is_dropped(FileClass::optim)) {
     // It was never demoted, or is restored but for the copy.
     if (now->manifest.revision != 0)
@@ -99,7 +99,7 @@ Result<> Deleter::settle_demotion(const TrashEntry& entry) {
     CKPT_CHECK(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
     return io_.sync_dir(place(entry.run));
   }
-  CKPT_TRY(const auto left, look(io_, join_path(path, kOptimizerFolder)));
+  CKPT_TRY(const auto left, stat_if_present(io_, join_path(path, kOptimizerFolder)));
   if (left) return finish_demotion(entry, now->text);
   TrashRecord record = entry.record;
   record.state = RecordState::purged;
@@ -111,7 +111,7 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   const auto refused = [&](const char* why) {
     return fail(Errc::not_found, fmt::format("{}/{}: undelete its optimizer: {}", entry.run, entry.name, why));
   };
-  CKPT_TRY(const Held held, hold_here(path));
+  CKPT_TRY(const LockedCheckpoint held, hold_here(path));
   if (held.claim == Claim::vanished) return refused("the checkpoint no longer exists");
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
@@ -129,9 +129,9 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
 }
 
 /// A record of a restoration that was not finished.
-Result<> Deleter::settle_restoration(const TrashEntry& entry) {
+Result<> Deleter::resume_restoration(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
-  CKPT_TRY(const Held held, hold_here(path));
+  CKPT_TRY(const LockedCheckpoint held, hold_here(path));
   if (held.claim == Claim::vanished) {  // there is no checkpoint to restore it to
     TrashRecord record = entry.record;
     record.state = entry.present ? RecordState::trashed : RecordState::purged;
@@ -152,7 +152,7 @@ Result<> Deleter::finish_restoration(const TrashEntry& entry) {
   std::string revised = now.text;
   if (now.manifest.is_dropped(FileClass::optim)) {
     CKPT_TRY(revised, universal::revise_manifest(now.text, {}));
-    CKPT_TRY(const auto back, look(io_, to));
+    CKPT_TRY(const auto back, stat_if_present(io_, to));
     if (!back) CKPT_CHECK(move_checkpoint(io_, join_path(place(entry.run), entry.kept_as), to));
     CKPT_CHECK(replace_file(io_, now.path, revised));
   }
@@ -160,7 +160,7 @@ Result<> Deleter::finish_restoration(const TrashEntry& entry) {
   TrashRecord record = entry.record;
   record.state = RecordState::restored;
   CKPT_CHECK(write(entry, record));
-  tell_catalog(io_, run_path(entry.run), entry.name, now.manifest);
+  update_catalog(io_, run_path(entry.run), entry.name, now.manifest);
   return {};
 }
 

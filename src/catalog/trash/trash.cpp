@@ -15,9 +15,9 @@
 #include "catalog/trash/recycle.hpp"
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/whole.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/remove_tree.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/publish/left_over.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/held_store.hpp"
@@ -97,7 +97,7 @@ Result<std::unique_ptr<Deleter>> Deleter::open(Io& io, const std::string& store,
   markers.insert(markers.end(), names.markers.begin(), names.markers.end());
   std::unique_ptr<Deleter> trash(new Deleter(io, store, std::move(markers), *std::move(lock), std::move(turn)));
   trash->held_ = std::move(held);
-  CKPT_CHECK(trash->settle());
+  CKPT_CHECK(trash->finish_interrupted());
   return trash;
 }
 
@@ -114,16 +114,16 @@ Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
   return replace_file(io_, path, record_text(record));
 }
 
-Result<Held> Deleter::hold_here(const std::string& path, const Formerly& formerly) {
+Result<LockedCheckpoint> Deleter::hold_here(const std::string& path, const Formerly& formerly) {
   io_.beat();
-  CKPT_TRY(Held held, hold(io_, path, formerly));
+  CKPT_TRY(LockedCheckpoint held, hold(io_, path, formerly));
   reader_ = held.reader;
   return held;
 }
 
 /// After a rename into the trash: renames back if a reader started before it.
-Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
-  auto looked = look_for_readers(io_, held);
+Result<> Deleter::give_back(const TrashEntry& entry, LockedCheckpoint& held) {
+  auto looked = check_no_readers(io_, held);
   if (looked && held.claim == Claim::free) return {};
   reader_ = held.reader;
   const std::string record = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
@@ -140,20 +140,20 @@ Result<> Deleter::give_back(const TrashEntry& entry, Held& held) {
 
 /// Leftovers of a deletion that was not carried out, or of a restoration that was: a record without its checkpoint.
 /// Half-purged ones are left to the next purge.
-Result<> Deleter::settle() {
+Result<> Deleter::finish_interrupted() {
   std::vector<std::string> unfinished;
   CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &unfinished));
   for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
   for (const TrashEntry& entry : entries) {
     if (entry.recorded && entry.record.state == RecordState::restoring) {
-      static_cast<void>(settle_restoration(entry));  // failures are left to the next process
+      static_cast<void>(resume_restoration(entry));  // failures are left to the next process
       continue;
     }
     if (entry.present || !entry.recorded) continue;
     if (entry.record.state != RecordState::trashed && entry.record.state != RecordState::purging) continue;
-    CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
+    CKPT_TRY(const auto live, stat_if_present(io_, join_path(run_path(entry.run), entry.name)));
     if (live && entry.record.state == RecordState::trashed && !entry.record.dropped.empty()) {
-      CKPT_CHECK(settle_demotion(entry));
+      CKPT_CHECK(resume_demotion(entry));
       continue;
     }
     if (live && entry.record.state == RecordState::trashed) {
@@ -170,10 +170,10 @@ Result<> Deleter::settle() {
 
 /// Where its deletions go; there also after a power loss, though another process made it and came no further.
 Result<> Deleter::make_place(const std::string& run) {
-  if (settled_.contains(run)) return {};
+  if (synced_.contains(run)) return {};
   CKPT_CHECK(make_directory(io_, place(run)));
-  CKPT_CHECK(settle_directory(io_, place(run), store_));
-  settled_.insert(run);
+  CKPT_CHECK(sync_directories(io_, place(run), store_));
+  synced_.insert(run);
   return {};
 }
 
@@ -181,16 +181,16 @@ Result<> Deleter::make_place(const std::string& run) {
 Result<std::string> Deleter::free_name(const std::string& run, const std::string& name) {
   std::string wish = name;
   for (unsigned n = 2;; ++n) {
-    CKPT_TRY(const auto taken, look(io_, join_path(place(run), wish)));
+    CKPT_TRY(const auto taken, stat_if_present(io_, join_path(place(run), wish)));
     if (!taken) return wish;
     wish = fmt::format("{}{}{}", name, kSecondMark, n);
   }
 }
 
 /// Locks a checkpoint to be deleted exclusively, if it has not changed since the decision.
-Result<Held> Deleter::hold_unchanged(const Deletion& deletion) {
+Result<LockedCheckpoint> Deleter::hold_unchanged(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(Held held, hold_here(path));
+  CKPT_TRY(LockedCheckpoint held, hold_here(path));
   if (held.claim != Claim::free || !deletion.still) return held;
   CKPT_TRY(const bool still, deletion.still(path));
   if (!still) held.claim = Claim::vanished;
@@ -213,7 +213,7 @@ Result<TrashEntry> Deleter::announce(const Deletion& deletion, std::string_view 
 
 Result<Claim> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
-  CKPT_TRY(Held held, hold_unchanged(deletion));
+  CKPT_TRY(LockedCheckpoint held, hold_unchanged(deletion));
   if (held.claim != Claim::free) return held.claim;
   CKPT_TRY(const FileInfo info, io_.stat(path));
   if (info.kind == FileInfo::Kind::directory) {
@@ -242,10 +242,10 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (!entry.record.dropped.empty()) return restore_optimizer(entry, now, by);
   if (!entry.recorded && entry.name.ends_with(kOptimizerSuffix))
     return fail(Errc::io, fmt::format("{}/{}: its deletion record is unreadable", entry.run, entry.name));
-  CKPT_TRY(const Held held, hold_here(from, {.id = entry.record.id}));
+  CKPT_TRY(const LockedCheckpoint held, hold_here(from, {.id = entry.record.id}));
   if (held.claim != Claim::free) return held.claim;
   CKPT_CHECK(make_directory(io_, run));
-  CKPT_CHECK(settle_directory(io_, run, store_));
+  CKPT_CHECK(sync_directories(io_, run, store_));
   // While a save counts generations, none is restored between its listing of the run and that of the trash.
   CKPT_TRY(const auto generations, lock_run(io_, run, std::chrono::steady_clock::now() + kRunPatience));
   CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));
@@ -261,7 +261,7 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
 /// With `recycled` its data files go to recycle/.
 Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out) {
   const std::string path = join_path(place(entry.run), entry.kept_as);
-  CKPT_TRY(const Held held,
+  CKPT_TRY(const LockedCheckpoint held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
   if (held.claim != Claim::free) return held.claim;
   // Everything in it is found below this one directory, whatever its owner does in the meantime.
@@ -335,8 +335,8 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     }
     if (!is_half_purged(entry) && !chosen(entry)) continue;
     // Both names after a crash on a file system whose renames are not atomic: to remove the one would empty the other.
-    CKPT_TRY(const auto live, look(io_, join_path(run_path(entry.run), entry.name)));
-    CKPT_TRY(const auto there, look(io_, join_path(place(entry.run), entry.kept_as)));
+    CKPT_TRY(const auto live, stat_if_present(io_, join_path(run_path(entry.run), entry.name)));
+    CKPT_TRY(const auto there, stat_if_present(io_, join_path(place(entry.run), entry.kept_as)));
     if (live && there && live->device == there->device && live->inode == there->inode) {
       out.kept.push_back(fmt::format("{}/{}: it also exists in its run", entry.run, entry.name));
       continue;

@@ -179,18 +179,18 @@ class Deleter {
  private:
   Deleter(Io& io, std::string store, std::vector<std::string_view> markers, std::unique_ptr<HeldLock> lock,
           std::unique_ptr<ClaimFile> turn);
-  Result<Held> hold_here(const std::string& path, const Formerly& formerly = {});
-  Result<Held> hold_unchanged(const Deletion& deletion);
+  Result<LockedCheckpoint> hold_here(const std::string& path, const Formerly& formerly = {});
+  Result<LockedCheckpoint> hold_unchanged(const Deletion& deletion);
   Result<TrashEntry> announce(const Deletion& deletion, std::string_view dropped);
-  Result<> give_back(const TrashEntry& entry, Held& held);
+  Result<> give_back(const TrashEntry& entry, LockedCheckpoint& held);
   std::string run_path(const std::string& run) const;
   std::string place(const std::string& run) const;
   Result<> make_place(const std::string& run);
   Result<> write(const TrashEntry& entry, const TrashRecord& record);
-  Result<> settle();
-  Result<> settle_demotion(const TrashEntry& entry);
+  Result<> finish_interrupted();
+  Result<> resume_demotion(const TrashEntry& entry);
   Result<> finish_demotion(const TrashEntry& entry, const std::string& manifest);
-  Result<> settle_restoration(const TrashEntry& entry);
+  Result<> resume_restoration(const TrashEntry& entry);
   Result<> finish_restoration(const TrashEntry& entry);
   Result<Claim> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
   Result<std::string> free_name(const std::string& run, const std::string& name);
@@ -208,7 +208,7 @@ class Deleter {
   std::unique_ptr<HeldLock> lock_;
   std::unique_ptr<ClaimFile> turn_;  // if the lock does not reach every host
   std::string reader_{};
-  std::set<std::string> settled_{};  // runs whose place in the trash is durable
+  std::set<std::string> synced_{};  // runs whose place in the trash is durable
 };
 
 /// The contents of a store's recycle/.

@@ -30,7 +30,7 @@ std::optional<std::uint64_t> rank_of(std::string_view file_name) {
   return parse_number<std::uint32_t>(file_name.substr(2, bar - 2));
 }
 
-Directory look(const std::vector<DirEntry>& entries) {
+Directory classify(const std::vector<DirEntry>& entries) {
   Directory out;
   for (const DirEntry& entry : entries) {
     if (entry.kind != FileInfo::Kind::file) continue;
@@ -61,12 +61,12 @@ Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
   if (is_fsdp_folder(place.entries)) {
     const auto below = place.io.list(join_path(place.root, kFsdpModel));
-    if (below && look(*below).has_metadata) {
+    if (below && classify(*below).has_metadata) {
       const std::string optimizer = place.has(kFsdpOptimizer) ? " and " + std::string(kFsdpOptimizer) : "";
       return Match{.why = std::string(kFsdpModel) + optimizer + " of Accelerate"};
     }
   }
-  const Directory seen = look(place.entries);
+  const Directory seen = classify(place.entries);
   if (!seen.has_metadata && seen.data.empty()) return std::nullopt;
   if (place.has("metadata.json")) {
     CKPT_TRY(const std::string head, place.head("metadata.json", 4096));

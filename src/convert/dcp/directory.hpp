@@ -19,7 +19,7 @@ struct Directory {
   std::vector<std::string> data{};  ///< `*.distcp`, sorted
   std::uint64_t world_size = 0;     ///< one more than the greatest rank in a name that counts; 0: none
 };
-Directory look(const std::vector<DirEntry>& entries);
+Directory classify(const std::vector<DirEntry>& entries);
 
 /// Folders that Accelerate and the Hugging Face Trainer write for FSDP with sharded state dicts: one directory of this
 /// form for the model and one for the optimizer.

@@ -213,7 +213,7 @@ Result<> ItemIndex::open_all(std::span<const std::uint64_t> items, bool skip_dam
   ranges.reserve(items.size());
   for (const std::uint64_t item : items) ranges.push_back({metadata_.item_file[item], item_bytes(item)});
   return open_items(lazy_.reader, lazy_.opener, ranges, [&](std::size_t k, Result<OpenedItem> opened) -> Result<> {
-    Result<> settled = opened ? settle(items[k], *opened) : tl::unexpected<Error>(opened.error());
+    Result<> settled = opened ? check_item(items[k], *opened) : tl::unexpected<Error>(opened.error());
     if (settled || skip_damaged) return {};
     return fail(with_tensor(std::move(settled).error(), metadata_.entries[entry_of(items[k])].fqn));
   });
@@ -230,10 +230,10 @@ Result<> ItemIndex::open_compressed(std::uint64_t item) const {
   CKPT_TRY(lazy_.decoded_bytes[item],
            decode_ends(lazy_.reader, file, {.codec = *codec_, .stored = item_bytes(item), .bytes = most}, lazy_.ends));
   CKPT_TRY(const OpenedItem opened, open_decoded(lazy_.opener, lazy_.ends, file, lazy_.decoded_bytes[item]));
-  return settle(item, opened);
+  return check_item(item, opened);
 }
 
-Result<> ItemIndex::settle(std::uint64_t item, const OpenedItem& opened) const {
+Result<> ItemIndex::check_item(std::uint64_t item, const OpenedItem& opened) const {
   const std::size_t index = entry_of(item);
   const Entry& entry = metadata_.entries[index];
   const StoredType& type = types_[index];

@@ -62,7 +62,7 @@ class ItemIndex final : public ChunkIndex {
   Result<> resolve(std::span<const std::uint64_t> needed) const;
   Result<> open_all(std::span<const std::uint64_t> items, bool skip_damaged) const;
   Result<> open_compressed(std::uint64_t item) const;
-  Result<> settle(std::uint64_t item, const OpenedItem& opened) const;
+  Result<> check_item(std::uint64_t item, const OpenedItem& opened) const;
   Error disagreement(std::uint64_t item, std::string reason, Errc code = Errc::corrupt) const;
   Locator locator(const Entry& entry, const StoredType& type, std::uint64_t item) const;
   Chunk chunk(const Entry& entry, const StoredType& type, std::uint64_t item) const;

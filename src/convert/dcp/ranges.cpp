@@ -31,7 +31,7 @@ Result<> RangeReader::read(std::vector<Range> wanted) {
     merged.push_back(range);
   }
 
-  std::vector<Held> pieces;
+  std::vector<HeldRange> pieces;
   pieces.reserve(merged.size());
   for (const Range& range : merged) {
     pieces.push_back({range.file, range.bytes.begin, std::vector<std::byte>(range.bytes.size())});
@@ -56,14 +56,14 @@ Result<> RangeReader::read(std::vector<Range> wanted) {
   return {};
 }
 
-Result<> RangeReader::fill(std::span<Held> pieces) {
+Result<> RangeReader::fill(std::span<HeldRange> pieces) {
   Result<> outcome;  // the first failure; the others are waited for, because their buffers are in use
   std::size_t started = 0;
   std::size_t in_flight = 0;
   std::array<Completion, 32> done;
   while (in_flight > 0 || (outcome && started < pieces.size())) {
     while (outcome && started < pieces.size() && in_flight < io_->queue_depth()) {
-      Held& piece = pieces[started];
+      HeldRange& piece = pieces[started];
       auto file = handle(piece.file);
       Result<> submitted = file ? io_->submit({.op = Request::Op::read,
                                                .file = *file,
@@ -82,7 +82,7 @@ Result<> RangeReader::fill(std::span<Held> pieces) {
     if (in_flight == 0) break;
     auto count = io_->reap(done, true);
     if (!count) {
-      for (Held& piece : pieces) leave_to_kernel(std::move(piece.data));
+      for (HeldRange& piece : pieces) leave_to_kernel(std::move(piece.data));
       return tl::unexpected<Error>(std::move(count).error());
     }
     for (std::size_t i = 0; i < *count; ++i) {
@@ -93,7 +93,7 @@ Result<> RangeReader::fill(std::span<Held> pieces) {
   return outcome;
 }
 
-Result<> RangeReader::check(const Completion& done, const Held& piece) const {
+Result<> RangeReader::check(const Completion& done, const HeldRange& piece) const {
   if (!done.bytes) return fail(with_file(done.bytes.error(), paths_[piece.file], piece.begin));
   if (*done.bytes == piece.data.size()) return {};
   const std::uint64_t end = piece.begin + *done.bytes;
@@ -104,7 +104,7 @@ Result<> RangeReader::check(const Completion& done, const Held& piece) const {
 }
 
 void HeldRanges::sort() {
-  std::sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) {
+  std::sort(held_.begin(), held_.end(), [](const HeldRange& a, const HeldRange& b) {
     return std::tuple(a.file, a.begin, a.data.size()) < std::tuple(b.file, b.begin, b.data.size());
   });
 }
@@ -115,11 +115,11 @@ void HeldRanges::keep(std::uint32_t file, std::uint64_t begin, std::vector<std::
 }
 
 std::span<const std::byte> HeldRanges::held(std::uint32_t file, Extent bytes) const {
-  const auto after = std::partition_point(held_.begin(), held_.end(), [&](const Held& piece) {
+  const auto after = std::partition_point(held_.begin(), held_.end(), [&](const HeldRange& piece) {
     return std::tie(piece.file, piece.begin) <= std::tie(file, bytes.begin);
   });
   if (after == held_.begin()) return {};
-  const Held& piece = *std::prev(after);
+  const HeldRange& piece = *std::prev(after);
   if (piece.file != file) return {};
   const std::uint64_t from = bytes.begin - piece.begin;
   if (from > piece.data.size() || bytes.size() > piece.data.size() - from) return {};

@@ -36,7 +36,7 @@ class HeldRanges {
   HeldRanges empty() const { return HeldRanges(paths_); }
 
  protected:
-  struct Held {
+  struct HeldRange {
     std::uint32_t file = 0;
     std::uint64_t begin = 0;
     std::vector<std::byte> data{};
@@ -44,7 +44,7 @@ class HeldRanges {
   void sort();
 
   std::vector<std::string> paths_;
-  std::vector<Held> held_;  // sorted by file, begin, size
+  std::vector<HeldRange> held_;  // sorted by file, begin, size
 };
 
 /// Reads many small ranges of many files through the queue of its own Io. Adjacent and close ranges in a file become
@@ -69,8 +69,8 @@ class RangeReader : public HeldRanges {
   Io& io() { return *io_; }
 
  private:
-  Result<> fill(std::span<Held> pieces);
-  Result<> check(const Completion& done, const Held& piece) const;
+  Result<> fill(std::span<HeldRange> pieces);
+  Result<> check(const Completion& done, const HeldRange& piece) const;
   Result<> close_all();
 
   std::unique_ptr<Io> io_;

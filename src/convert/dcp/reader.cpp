@@ -152,7 +152,7 @@ std::string own_id_of(const Metadata& metadata) {
 
 Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> listed, io.list(root));
-  const Directory seen = dcp::look(listed);
+  const Directory seen = dcp::classify(listed);
   const bool by_rank = !seen.has_metadata && !seen.metadata_ranks.empty();
   if (!seen.has_metadata && !by_rank) return fail(without_metadata(root, seen));
 
@@ -177,7 +177,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
     paths.push_back(join_path(root, file.path));
     if (const auto rank = dcp::rank_of(file.path)) world_size = std::max(world_size, *rank + 1);
   }
-  CKPT_TRY(auto own_io, io.fresh());
+  CKPT_TRY(auto own_io, io.new_instance());
   dcp::RangeReader reader(std::move(own_io), std::move(paths));
   CKPT_CHECK(dcp::drop_equal_copies(metadata, reader, map.findings));
   std::vector<std::uint64_t> decoded_bytes;
@@ -260,7 +260,7 @@ Result<Map> open_fsdp_folder(Io& io, const std::string& root, const std::vector<
 
 Result<Map> open_any(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
-  const Directory seen = dcp::look(entries);
+  const Directory seen = dcp::classify(entries);
   if (!seen.has_metadata && seen.metadata_ranks.empty() && dcp::is_fsdp_folder(entries))
     return open_fsdp_folder(io, root, entries, options);
   return open_dcp(io, root, options);

@@ -71,7 +71,7 @@ class TrainingEntries {
       for (const NamedObject& object : *objects) set_.add_value(path_of(object.name, object.path), object.value);
     }
     StateEntries out{.entries = std::move(set_.entries()), .notes = std::move(state_.notes)};
-    tell(out.notes);
+    report(out.notes);
     return out;
   }
 
@@ -192,7 +192,7 @@ class TrainingEntries {
     return {};
   }
 
-  void tell(std::vector<Finding>& notes) const {
+  void report(std::vector<Finding>& notes) const {
     if (!from_masters_.empty())
       notes.push_back(
           {.text = fmt::format("{} weights are not stored in the source: their masters are used (first: {})",

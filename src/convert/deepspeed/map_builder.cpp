@@ -23,7 +23,7 @@ Result<> MapBuilder::claim(Tensor& tensor) {
   if (name != tensor.name) {
     tensor.path = {tensor.name};
     tensor.parameter = utf8_name(tensor.parameter);
-    find(Severity::note, name + ": stands for a name that is not UTF-8", {}, name);
+    find(Severity::note, name + ": replaces a name that is not UTF-8", {}, name);
     tensor.name = std::move(name);
   }
   if (!names_.insert(tensor.name).second) {

@@ -127,7 +127,7 @@ class MapBuilder {
                       fmt::format("listed in the index but not in the file{}",
                                   absent.size() > 1 ? fmt::format(", and {} more", absent.size() - 1) : ""));
     }
-    unlisted_.tell(map_.findings);
+    unlisted_.report(map_.findings);
     return {};
   }
 

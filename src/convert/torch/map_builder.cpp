@@ -192,7 +192,7 @@ Result<> MapBuilder::check_listed() {
                  .tensor = absent.front(),
                  .hint = "copy or download the checkpoint again; ckpt does not convert incomplete checkpoints"});
   }
-  unlisted_.tell(map_.findings);
+  unlisted_.report(map_.findings);
   return {};
 }
 
@@ -211,7 +211,7 @@ void MapBuilder::find_step(Part& part) {
 }
 
 // torch.load swaps the bytes of typed storages only.
-void MapBuilder::tell_untyped(const Part& part) {
+void MapBuilder::report_untyped(const Part& part) {
   if (part.untyped.empty()) return;
   map_.findings.push_back({.severity = Severity::warning,
                            .text = fmt::format("big-endian file: torch.load on a little-endian machine reads different "
@@ -225,7 +225,7 @@ void MapBuilder::keep_pickles() {
   for (std::uint32_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     const std::vector<std::string> classes = unknown_classes(part.archive.graph);
-    tell_untyped(part);
+    report_untyped(part);
     if (part.not_plain.empty() && part.attributed.empty() && part.deep.empty() && classes.empty()) continue;
     add_blob(i, "data.pkl", part.archive.pickle_bytes, std::nullopt);
     std::vector<std::pair<std::string, StoragePlace>> unused;

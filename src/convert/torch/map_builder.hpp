@@ -69,7 +69,7 @@ class MapBuilder {
   void assign_part_roles(std::vector<OptimizerState>& optimizers, std::uint32_t first_tensor);
   Result<> add_objects();
   Result<> find_deep_objects();
-  void tell_untyped(const Part& part);
+  void report_untyped(const Part& part);
   void keep_pickles();
   void add_blob(std::uint32_t part_index, const std::string& entry, Extent bytes, std::optional<Crc> crc);
   bool is_listed(const Part& part, const Path& path);

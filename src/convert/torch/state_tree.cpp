@@ -300,11 +300,11 @@ class Walk {
     if (!pairs || !has_room(children.size() + pairs->size())) return;
     const std::size_t first = children.size();
     for (const auto& [key, value] : *pairs) children.push_back({part_of(graph_, key), value});
-    tell_apart(*pairs, std::span(children).subspan(first));
+    name_apart(*pairs, std::span(children).subspan(first));
   }
 
   // Keys of several kinds may print the same, as True and "True": those that are not text get their position.
-  void tell_apart(const std::vector<std::pair<NodeId, NodeId>>& pairs, std::span<Child> children) const {
+  void name_apart(const std::vector<std::pair<NodeId, NodeId>>& pairs, std::span<Child> children) const {
     const auto is_text = [&](std::size_t i) { return graph_.kind(pairs[i].first) == Kind::text; };
     std::size_t texts = 0;
     while (texts < pairs.size() && is_text(texts)) ++texts;

@@ -184,7 +184,7 @@ class StateBuilder {
                    .tensor = without_place_,
                    .hint = "--map FILE    renames tensors"});
     out_.value = nest_.finish();
-    tell();
+    report();
     return std::move(out_);
   }
 
@@ -296,7 +296,7 @@ class StateBuilder {
     if (known_unwritten_.insert(name).second) unwritten_.push_back(name);
   }
 
-  void tell() {
+  void report() {
     if (!plain_.unclassed.empty()) {
       std::vector<std::string> classes(plain_.unclassed.begin(), plain_.unclassed.end());
       std::ranges::sort(classes);

@@ -135,7 +135,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   }
   map.hashes.leaves = std::move(checkpoint.sums.leaves);
   map.files = std::move(checkpoint.files);
-  CKPT_CHECK(add_referenced_files(io, root, manifest.references, options.tell_references, map));
+  CKPT_CHECK(add_referenced_files(io, root, manifest.references, options.report_references, map));
   return map;
 }
 

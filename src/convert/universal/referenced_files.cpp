@@ -48,8 +48,8 @@ Result<FileInfo> recognise_file(Io& io, const std::string& path, const Reference
 
 }  // namespace
 
-Result<> add_referenced_files(Io& io, const std::string& root, std::span<const ReferencedSource> sources, bool tell,
-                              Map& map) {
+Result<> add_referenced_files(Io& io, const std::string& root, std::span<const ReferencedSource> sources,
+                              bool report_references, Map& map) {
   const std::string directory = real_path(root).value_or(root);
   for (const ReferencedSource& source : sources) {
     const std::string named = source.path.starts_with('/') ? source.path : seen_from(directory, source.path);
@@ -59,7 +59,7 @@ Result<> add_referenced_files(Io& io, const std::string& root, std::span<const R
       MapFile file{.path = record.path, .bytes = record.bytes, .mtime_ns = record.mtime_ns, .root = base};
       const std::string path = record.path.empty() ? base : join_path(base, record.path);
       const auto now = recognise_file(io, path, record);
-      if (!now && !tell) return fail(now.error());
+      if (!now && !report_references) return fail(now.error());
       if (!now)
         map.findings.push_back(
             {.severity = Severity::incomplete, .text = now.error().message, .file = now.error().file});

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/comm/heartbeat.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 
 namespace ckpt {
 namespace {
@@ -18,11 +18,11 @@ constexpr auto kBeatNap = std::chrono::milliseconds(1);
 }  // namespace
 
 Result<> agree_after(Comm& comm, std::chrono::milliseconds patience, const std::function<Result<>()>& work) {
-  if (comm.ranks() == 1) return work ? caught(work) : Result<>();
+  if (comm.ranks() == 1) return work ? exceptions_to_result(work) : Result<>();
   Result<> mine;
   std::atomic<bool> done{!work};
   const auto carry_out = [&] {
-    mine = caught(work);
+    mine = exceptions_to_result(work);
     done.store(true);
   };
   std::optional<std::jthread> worker;

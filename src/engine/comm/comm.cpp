@@ -10,7 +10,7 @@
 
 #include "engine/comm/comm_text.hpp"
 #include "engine/comm/equal_on_all.hpp"
-#include "engine/comm/left_to_others.hpp"
+#include "engine/comm/leak_to_peers.hpp"
 #include "format/text/error_context.hpp"
 
 namespace ckpt {
@@ -118,7 +118,7 @@ Result<> Comm::carry(std::unique_ptr<Bytes>& bytes, Deadline deadline, const cha
     }
   }
   table_.abandon(table_.self, request);
-  leave_to_others(std::move(bytes));
+  leak_to_peers(std::move(bytes));
   return fail(lost(operation, "not all ranks answered before the deadline"));
 }
 
@@ -153,7 +153,7 @@ void Comm::Pending::abandon() {
   if (state != 0) return;
   comm_->lost_ = true;  // the other ranks' use of it is unknown from here on
   comm_->table_.abandon(comm_->table_.self, request);
-  leave_to_others(std::move(words_));
+  leak_to_peers(std::move(words_));
 }
 
 Comm::Pending::Pending(Pending&& other) noexcept
@@ -268,14 +268,14 @@ Result<> agree(Comm& comm, Deadline deadline, Result<> mine) {
   const auto otherwise = [&](Error error) -> Result<> { return mine ? fail(std::move(error)) : std::move(mine); };
 
   std::uint64_t lowest_failed = mine ? 0 : ranks - rank;  // a maximum finds the lowest rank
-  if (auto told = comm.max({&lowest_failed, 1}, deadline); !told) return otherwise(std::move(told).error());
+  if (auto sent = comm.max({&lowest_failed, 1}, deadline); !sent) return otherwise(std::move(sent).error());
   if (lowest_failed == 0) return mine;
 
   const std::uint64_t failed_rank = ranks - lowest_failed;
   auto gathered = comm.gather(rank == failed_rank ? to_text(mine.error()) : std::string(), deadline);
   if (!gathered) return otherwise(std::move(gathered).error());
   std::string text = comm.is_root() ? std::move((*gathered)[failed_rank]) : std::string();
-  if (auto told = comm.broadcast(text, deadline); !told) return otherwise(std::move(told).error());
+  if (auto sent = comm.broadcast(text, deadline); !sent) return otherwise(std::move(sent).error());
 
   Error theirs = error_from_text(text);
   const Errc verdict = theirs.code;

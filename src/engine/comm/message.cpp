@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "engine/comm/left_to_others.hpp"
+#include "engine/comm/leak_to_peers.hpp"
 
 namespace ckpt {
 
@@ -17,7 +17,7 @@ Message::~Message() {
   comm_.lost_ = true;  // the other rank's use of it is unknown from here on
   if (state < 0) return;
   table.abandon(table.self, request_);
-  leave_to_others(std::move(room_));
+  leak_to_peers(std::move(room_));
 }
 
 Result<> Message::started(void* request, const char* operation) {

@@ -130,7 +130,7 @@ NewRights::Owned NewRights::wanted(Owned made, uid_t self, mode_t usual) const {
   return made;
 }
 
-void NewRights::settle(int fd, mode_t usual) const {
+void NewRights::apply(int fd, mode_t usual) const {
   if (!store) return;
   struct stat status {};
   const uid_t self = ::geteuid();

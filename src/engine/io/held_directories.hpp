@@ -31,7 +31,7 @@ struct NewRights {
   /// system gave `made`.
   Owned wanted(Owned made, uid_t self, mode_t usual) const;
   /// Applies them to a file that this process has just created. If the file system refuses, the file stays as it is.
-  void settle(int fd, mode_t usual) const;
+  void apply(int fd, mode_t usual) const;
 };
 
 /// Target of a change: `name` in `directory`.

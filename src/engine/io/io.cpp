@@ -34,11 +34,11 @@ void Io::beat() {
   for (std::size_t i = 0; i < attended_.size(); ++i) attended_[i]->beat();
 }
 
-void Io::attend(Attended& one) {
+void Io::add_heartbeat(HeartbeatClient& one) {
   attended_.push_back(&one);
 }
 
-void Io::leave(Attended& one) {
+void Io::remove_heartbeat(HeartbeatClient& one) {
   std::erase(attended_, &one);
 }
 

@@ -84,9 +84,9 @@ class HeldLock {
 };
 
 /// A callback that is called now and then while the thread of an Io works.
-class Attended {
+class HeartbeatClient {
  public:
-  virtual ~Attended() = default;
+  virtual ~HeartbeatClient() = default;
   virtual void beat() = 0;
 };
 
@@ -102,7 +102,7 @@ class Io {
   /// "io_uring", "threads", "memory".
   virtual std::string_view name() const = 0;
   /// Another instance on the same file system, for the calling thread; safe to call from any thread.
-  virtual Result<std::unique_ptr<Io>> fresh() const = 0;
+  virtual Result<std::unique_ptr<Io>> new_instance() const = 0;
 
   // --- names -------------------------------------------------------------------------------------------------
   virtual Result<FileInfo> stat(const std::string& path) = 0;
@@ -149,11 +149,11 @@ class Io {
   virtual const Host& host() const = 0;
   /// Called by long work on the thread of this Io, at any frequency: all attendants are called.
   virtual void beat();
-  void attend(Attended& one);
-  void leave(Attended& one);
+  void add_heartbeat(HeartbeatClient& one);
+  void remove_heartbeat(HeartbeatClient& one);
 
  private:
-  std::vector<Attended*> attended_{};
+  std::vector<HeartbeatClient*> attended_{};
 };
 
 enum class IoKind : std::uint8_t { automatic, uring, threads };

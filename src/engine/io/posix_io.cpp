@@ -191,7 +191,7 @@ Result<> PosixIo::make_dir(const std::string& path) {
     return fail(system_error(errno, path, "mkdir"));
   if (!at.rights.store) return {};
   const UniqueFd made(::openat(at.directory, at.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (made) at.rights.settle(made.get(), kMode);
+  if (made) at.rights.apply(made.get(), kMode);
   return {};
 }
 
@@ -340,7 +340,7 @@ Result<FileHandle> PosixIo::open(const std::string& path, OpenOptions options) {
     return fail(std::move(error));
   }
   constexpr mode_t kFileMode = 0666;
-  if (makes) opened.rights.settle(fd.get(), kFileMode);
+  if (makes) opened.rights.apply(fd.get(), kFileMode);
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return fail(system_error(errno, path, "open"));
   if (!S_ISREG(status.st_mode)) {

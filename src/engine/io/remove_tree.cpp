@@ -3,7 +3,7 @@
 #include <string>
 
 #include "engine/io/hold_directory.hpp"
-#include "engine/io/look.hpp"
+#include "engine/io/stat_if_present.hpp"
 
 namespace ckpt {
 namespace {
@@ -46,7 +46,7 @@ Result<> empty_tree(Io& io, const std::string& path) {
     auto unlinked = io.unlink(current);
     std::optional<FileInfo> left;
     if (!unlinked) {
-      CKPT_TRY(left, look(io, current));
+      CKPT_TRY(left, stat_if_present(io, current));
     }
     if (!left) {  // unlinked, or already gone: a listing may be stale
       pending.pop_back();
@@ -70,7 +70,7 @@ Result<> remove_tree(Io& io, const std::string& path) {
   // A name is unlinked before anything else is tried, which removes a link and never follows it.
   auto unlinked = io.unlink(path);
   if (unlinked) return {};
-  CKPT_TRY(const auto info, look(io, path));
+  CKPT_TRY(const auto info, stat_if_present(io, path));
   if (!info) return {};
   if (info->kind != FileInfo::Kind::directory) return unlinked;
   CKPT_CHECK(refuse_mount(path, *info));

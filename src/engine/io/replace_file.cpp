@@ -3,7 +3,7 @@
 #include <span>
 #include <utility>
 
-#include "engine/io/look.hpp"
+#include "engine/io/stat_if_present.hpp"
 
 namespace ckpt {
 namespace {
@@ -26,8 +26,8 @@ Result<> rename_and_look(Io& io, const std::string& from, const std::string& to,
   const auto before = io.stat(from);
   auto renamed = io.rename(from, to, mode);
   if (renamed || !before) return renamed;
-  const auto here = look(io, from);
-  const auto there = look(io, to);
+  const auto here = stat_if_present(io, from);
+  const auto there = stat_if_present(io, to);
   const bool done = here && !*here && there && *there && (*there)->is_same_file(*before);
   return done ? Result<>() : renamed;
 }

@@ -26,7 +26,7 @@ class ThreadIo final : public PosixIo {
   ThreadIo(std::size_t queue_depth, HeldDirectories held) : PosixIo(queue_depth, std::move(held)) {}
 
   std::string_view name() const override { return "threads"; }
-  Result<std::unique_ptr<Io>> fresh() const override {
+  Result<std::unique_ptr<Io>> new_instance() const override {
     return std::unique_ptr<Io>(std::make_unique<ThreadIo>(queue_depth(), held()));
   }
 

@@ -87,7 +87,7 @@ class UringIo final : public PosixIo {
   UringIo& operator=(const UringIo&) = delete;
 
   std::string_view name() const override { return "io_uring"; }
-  Result<std::unique_ptr<Io>> fresh() const override { return make(queue_depth(), held()); }
+  Result<std::unique_ptr<Io>> new_instance() const override { return make(queue_depth(), held()); }
   static Result<std::unique_ptr<Io>> make(std::size_t queue_depth, HeldDirectories held) {
     CKPT_TRY(auto ring, Ring::open(static_cast<unsigned>(queue_depth)));
     return std::unique_ptr<Io>(std::make_unique<UringIo>(queue_depth, std::move(held), std::move(ring)));

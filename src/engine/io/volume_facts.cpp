@@ -56,8 +56,8 @@ std::optional<std::uint64_t> quota_left(const Mount& mount) {
 }
 
 /// Creates a directory and probes the operations that saves rely on.
-Tried try_directory(Io& io, const std::string& path) {
-  Tried out;
+ProbeResult try_directory(Io& io, const std::string& path) {
+  ProbeResult out;
   const std::string own = join_path(path, fmt::format(".ckpt-doctor-{}", ::getpid()));
   if (auto made = io.make_dir(own); !made) {
     out.refused = made.error().message;
@@ -91,7 +91,7 @@ Tried try_directory(Io& io, const std::string& path) {
 
 }  // namespace
 
-Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root) {
+Result<VolumeFacts> read_volume_facts(Io& io, const std::string& path, const std::string& root) {
   CKPT_TRY(const FileInfo info, io.stat(path));
   if (info.kind != FileInfo::Kind::directory) {
     return fail({.code = Errc::usage, .message = path + ": not a directory", .file = path});

@@ -21,7 +21,7 @@ struct DeviceFacts {
 };
 
 /// Results of probes in the directory: files of a few KiB, removed again.
-struct Tried {
+struct ProbeResult {
   bool writable = false;
   std::string refused{};  ///< why it is not writable
   bool direct = false;    ///< O_DIRECT is taken
@@ -46,12 +46,12 @@ struct VolumeFacts {
   std::optional<std::uint64_t> quota_left{};  ///< bytes, of the user; none: no quota, or it cannot be asked
   std::optional<DeviceFacts> device{};
   std::optional<LustreStripes> lustre{};
-  Tried tried{};
+  ProbeResult tried{};
 };
 
 /// `path` is a directory. `root` is prepended to /proc and /sys, for tests.
 /// errors  not_found
-Result<VolumeFacts> look_at_volume(Io& io, const std::string& path, const std::string& root = "");
+Result<VolumeFacts> read_volume_facts(Io& io, const std::string& path, const std::string& root = "");
 
 /// The extended attribute lustre.lov of a directory (lustre_user.h, struct lov_user_md_v1 and _v3, little-endian).
 std::optional<LustreStripes> parse_lustre_stripes(std::string_view attribute);

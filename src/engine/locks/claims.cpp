@@ -9,8 +9,8 @@
 #include <sstream>
 #include <utility>
 
-#include "engine/io/look.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -238,14 +238,14 @@ Result<std::unique_ptr<ClaimFile>> ClaimFile::write(Io& io, const std::string& s
     }
     std::unique_ptr<ClaimFile> out(new ClaimFile(io, std::move(path)));
     out->last_ = io.host().monotonic();
-    io.attend(*out);
+    io.add_heartbeat(*out);
     return out;
   }
   return fail(Errc::locked, directory + ": one process has too many");
 }
 
 ClaimFile::~ClaimFile() {
-  io_.leave(*this);
+  io_.remove_heartbeat(*this);
   if (const auto held = hold_store(io_, store_of(path_))) static_cast<void>(io_.unlink(path_));
 }
 
@@ -293,7 +293,7 @@ Result<Claims> watch_claims(Io& io, const std::string& store, Dead dead) {
 
 Result<Claims> list_claims(Io& io, const std::string& store) {
   const std::string directory = claims_path(store);
-  CKPT_TRY(const auto there, look(io, directory));
+  CKPT_TRY(const auto there, stat_if_present(io, directory));
   if (!there) return Claims{};
   AllSeen seen = read_seen(io, seen_path(directory, io.host()), io.host().monotonic());
   return judge(io, directory, seen);

@@ -47,7 +47,7 @@ std::string place_key(std::string_view store, std::string_view path);
 std::string turn_key(std::string_view store);
 
 /// One's own claim; removed by the destructor. One thread, that of `io`, which outlives it.
-class ClaimFile final : public Attended {
+class ClaimFile final : public HeartbeatClient {
  public:
   /// Durable when this returns.
   /// errors  as of files: the store cannot be written

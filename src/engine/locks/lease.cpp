@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "engine/io/look.hpp"
 #include "engine/io/real_path.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/store/run_directory.hpp"
 
 namespace ckpt {
@@ -60,7 +60,7 @@ Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint
   CKPT_TRY(const FileInfo before, io.stat(out->path_));
   out->claim();
   if (!out->claims_.empty()) CKPT_CHECK(out->look_again(before));
-  io.attend(*out);
+  io.add_heartbeat(*out);
   out->seeking_ = out->claims_.empty();
   out->last_ = io.host().monotonic();
   return out;
@@ -68,7 +68,7 @@ Result<std::unique_ptr<Lease>> Lease::take(Io& io, const std::string& checkpoint
 
 Lease::~Lease() {
   // A lease that is only a lock never used its Io, which may no longer exist.
-  if (last_ != std::chrono::nanoseconds::zero()) io_.leave(*this);
+  if (last_ != std::chrono::nanoseconds::zero()) io_.remove_heartbeat(*this);
 }
 
 void Lease::claim() {
@@ -81,8 +81,8 @@ void Lease::claim() {
       if (written) {
         claims_.push_back(*std::move(written));
       } else {
-        unheard_ = fmt::format("locks here do not reach every host, and the claim cannot be written: {}",
-                               written.error().message);
+        claim_warning_ = fmt::format("locks here do not reach every host, and the claim cannot be written: {}",
+                                     written.error().message);
       }
     }
   }
@@ -101,8 +101,8 @@ Result<> Lease::hold_around(const ForeignNames& names) {
     } else if (code == Errc::locked || code == Errc::not_found) {
       return fail(std::move(lock).error());
     } else if (code != Errc::unsupported) {
-      not_held_ = fmt::format("{} is part of {}, which cannot be locked, so it may be deleted meanwhile: {}", path_,
-                              path, lock.error().message);
+      lock_warning_ = fmt::format("{} is part of {}, which cannot be locked, so it may be deleted meanwhile: {}", path_,
+                                  path, lock.error().message);
     }
   }
   // One of them may have been replaced before it was locked; then the first lock is on the old one.
@@ -112,7 +112,7 @@ Result<> Lease::hold_around(const ForeignNames& names) {
 Result<> Lease::look_again(const FileInfo& before) {
   const auto patience = std::chrono::steady_clock::now() + kReturnPatience;
   for (;;) {
-    CKPT_TRY(const auto now, look(io_, path_));
+    CKPT_TRY(const auto now, stat_if_present(io_, path_));
     if (now && now->is_same_file(before)) return {};
     if (std::chrono::steady_clock::now() >= patience) {
       return fail({.code = now ? Errc::locked : Errc::not_found,
@@ -127,7 +127,7 @@ void Lease::beat() {
   const auto now = io_.host().monotonic();
   if (!seeking_ || now - last_ < kClaimBeat) return;
   last_ = now;
-  unheard_.clear();
+  claim_warning_.clear();
   claim();
   seeking_ = claims_.empty();
 }

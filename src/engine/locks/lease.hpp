@@ -16,7 +16,7 @@ namespace ckpt {
 /// host, a claim in each store that contains it (claims.hpp), kept alive by Io::beat. A claim that rests for
 /// longer than kClaimSilence no longer protects from other hosts. Used by one thread, that of `io`, which outlives
 /// it.
-class Lease final : public Attended {
+class Lease final : public HeartbeatClient {
  public:
   /// `names`: of other tools' checkpoints, which it may be part of.
   /// errors   locked: it is being replaced or deleted; not_found: no longer exists; io
@@ -27,7 +27,7 @@ class Lease final : public Attended {
   void beat() override;
   /// Why a deleter on another host, or of an enclosing checkpoint, cannot see this lease; empty if it can, or if there
   /// is no store.
-  const std::string& unheard() const { return not_held_.empty() ? unheard_ : not_held_; }
+  const std::string& claim_warning() const { return lock_warning_.empty() ? claim_warning_ : lock_warning_; }
   const std::vector<std::unique_ptr<ClaimFile>>& claims() const { return claims_; }
 
  private:
@@ -42,9 +42,9 @@ class Lease final : public Attended {
   std::vector<std::string> around_;  // checkpoints that it is a part of, innermost first
   std::vector<std::unique_ptr<HeldLock>> locks_around_;
   std::vector<std::unique_ptr<ClaimFile>> claims_;
-  std::string not_held_;  // why one of them has no lock
-  std::string unheard_;   // why there is no claim
-  bool seeking_ = false;  // a store that does not exist yet may be created
+  std::string lock_warning_;   // why one of them has no lock
+  std::string claim_warning_;  // why there is no claim
+  bool seeking_ = false;       // a store that does not exist yet may be created
   std::chrono::nanoseconds last_{};
 };
 

@@ -54,7 +54,7 @@ void OffloadStore::Impl::hold(offload::Tensor& tensor, bool ahead) {
     if (tensor.parts[i].state == State::absent || tensor.parts[i].ahead == ahead) continue;
     tensor.parts[i].ahead = ahead;
     if (ahead) shared.memory.use(tensor.parts[i]);
-    shared.memory.settle(tensor, i);
+    shared.memory.update_lists(tensor, i);
   }
 }
 
@@ -106,7 +106,7 @@ Result<> OffloadStore::Impl::copy_out(offload::Tensor& tensor, std::size_t index
   part.pinned = false;
   part.ahead = false;
   shared.memory.use(part);
-  shared.memory.settle(tensor, index);
+  shared.memory.update_lists(tensor, index);
   if (shared.memory.reserve_is_out() && part.state == State::clean) shared.memory.drop(part);
   return {};
 }

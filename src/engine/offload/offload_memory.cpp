@@ -27,7 +27,7 @@ BufferPool::Lease Memory::give_up(std::list<std::pair<Tensor*, std::size_t>>::it
   return std::exchange(part.buffer, {});
 }
 
-void Memory::settle(Tensor& tensor, std::size_t index) {
+void Memory::update_lists(Tensor& tensor, std::size_t index) {
   Part& part = tensor.parts[index];
   unlist(part);
   if (part.state != Part::State::clean || part.pinned) return;

@@ -75,7 +75,7 @@ class Memory {
   /// Marks the part as the most recently used; takes effect with `settle`.
   void use(Part& part) { part.last_use = ++clock_; }
   /// Puts a clean, unpinned part where `take` finds it, by its last use. Others are only taken off the lists.
-  void settle(Tensor& tensor, std::size_t index);
+  void update_lists(Tensor& tensor, std::size_t index);
   /// Protects the part from eviction.
   void pin(Part& part);
   /// Gives the buffer back; the part is absent.

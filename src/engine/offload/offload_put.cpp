@@ -18,15 +18,15 @@ using State = Part::State;
 Result<> OffloadStore::put(const std::string& name, std::span<const std::byte> bytes) {
   Lock lock(impl_->shared.mutex);
   if (impl_->shared.broken) return fail(*impl_->shared.broken);
-  if (impl_->shared.untold) {
-    Error error = *std::exchange(impl_->shared.untold, std::nullopt);
+  if (impl_->shared.unreported) {
+    Error error = *std::exchange(impl_->shared.unreported, std::nullopt);
     return fail(with_hint(std::move(error),
                           "that tensor is still in memory and its write will be retried; nothing was stored"));
   }
   offload::Tensor* old = impl_->find(name);
   const bool fits = impl_->parts_of(bytes.size()) <= impl_->shared.memory.limit();
   auto done = fits ? impl_->put_whole(old, name, bytes, lock) : impl_->put_through(old, name, bytes, lock);
-  if (!done) impl_->shared.untold.reset();  // reported now
+  if (!done) impl_->shared.unreported.reset();  // reported now
   return done;
 }
 
@@ -51,7 +51,7 @@ Result<> OffloadStore::Impl::put_whole(offload::Tensor* old, const std::string& 
       for (BufferPool::Lease& each : buffers) shared.memory.give_back(std::move(each));
       for (std::size_t i = 0; old != nullptr && i < old->parts.size(); ++i) {
         old->parts[i].pinned = false;
-        shared.memory.settle(*old, i);
+        shared.memory.update_lists(*old, i);
       }
       return fail(std::move(buffer).error());
     }

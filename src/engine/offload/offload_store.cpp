@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/offload/offload_impl.hpp"
 #include "format/checked.hpp"
 
@@ -92,7 +92,7 @@ Result<> OffloadStore::Impl::start(IoFactory make_io) {
 
 /// The store's thread: an Io belongs to the thread that made it.
 void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& started) {
-  auto io = caught([&] { return make_io(); });
+  auto io = exceptions_to_result([&] { return make_io(); });
   if (!io) return started.set_value(fail(std::move(io).error()));
   auto lock = take_directory(**io, options.directory);
   if (!lock) return started.set_value(fail(std::move(lock).error()));
@@ -102,7 +102,7 @@ void OffloadStore::Impl::work(const IoFactory& make_io, std::promise<Result<>>& 
   offload::Worker worker(
       shared, **io,
       {.block_bytes = std::min(options.block_bytes, options.buffer_bytes), .queue_depth = options.queue_depth});
-  auto outcome = caught([&] { return worker.run(); });
+  auto outcome = exceptions_to_result([&] { return worker.run(); });
   if (outcome) return;
   io->reset();  // ends requests in flight, as far as that can be, before their buffers are given back
   worker.abandon(outcome.error());
@@ -188,7 +188,7 @@ void OffloadStore::Impl::forget(const std::string& name, Lock& lock) {
   offload::Tensor& tensor = *found->second;
   end_transfers(tensor, lock);
   for (Part& part : tensor.parts) shared.memory.drop(part);
-  if (shared.untold && shared.untold->tensor == name) shared.untold.reset();
+  if (shared.unreported && shared.unreported->tensor == name) shared.unreported.reset();
   shared.removed.push_back(std::move(found->second));
   tensors.erase(found);
   shared.begin_wanted();
@@ -204,8 +204,8 @@ Result<> OffloadStore::flush() {
   if (impl_->retry_all() > 0) shared.changed.wait(lock, settled);
   if (shared.broken) return fail(*shared.broken);
   // Unreported failures of existing tensors are reported below, or have been resolved.
-  auto untold = std::exchange(shared.untold, std::nullopt);
-  if (untold && impl_->find(untold->tensor) == nullptr) return fail(std::move(*untold));
+  auto unreported = std::exchange(shared.unreported, std::nullopt);
+  if (unreported && impl_->find(unreported->tensor) == nullptr) return fail(std::move(*unreported));
   for (const auto& [name, tensor] : impl_->tensors) {
     if (tensor->lost) return fail(*tensor->lost);
     for (const Part& part : tensor->parts) {

@@ -105,7 +105,7 @@ void Worker::remove_files(std::vector<std::unique_ptr<Tensor>> Shared::*tensors)
     if (!file.created) continue;
     if (auto gone = io_.unlink(file.path); !gone && gone.error().code != Errc::not_found) {
       const std::lock_guard held(shared_.mutex);
-      if (!shared_.untold) shared_.untold = with_tensor(std::move(gone).error(), tensor->name);
+      if (!shared_.unreported) shared_.unreported = with_tensor(std::move(gone).error(), tensor->name);
     }
   }
 }
@@ -216,13 +216,13 @@ void Worker::close_oldest() {
   const std::lock_guard held(shared_.mutex);
   ++shared_.write_failures;
   oldest->failure = with_tensor(std::move(closed).error(), oldest->name);
-  if (!shared_.untold) shared_.untold = oldest->failure;
+  if (!shared_.unreported) shared_.unreported = oldest->failure;
   for (std::size_t i = 0; i < oldest->parts.size(); ++i) {
     Part& part = oldest->parts[i];
     if (part.state == Part::State::absent || part.state == Part::State::reading) oldest->lost = oldest->failure;
     if (part.state != Part::State::clean) continue;
     part.state = Part::State::unwritten;
-    shared_.memory.settle(*oldest, i);
+    shared_.memory.update_lists(*oldest, i);
   }
 }
 
@@ -274,11 +274,11 @@ void Worker::end_task(const Task& task, std::optional<Error> error) {
     }
     part.state = Part::State::unwritten;
     ++shared_.write_failures;
-    if (!shared_.untold) shared_.untold = tensor.failure;
+    if (!shared_.unreported) shared_.unreported = tensor.failure;
     return;
   }
   part.state = Part::State::clean;
-  shared_.memory.settle(tensor, task.part);
+  shared_.memory.update_lists(tensor, task.part);
 }
 
 void Worker::abandon(const Error& error) {

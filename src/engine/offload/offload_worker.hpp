@@ -47,8 +47,8 @@ struct Shared {
   std::size_t pending = 0;                       ///< tasks queued or in progress
   bool demand = false;                           ///< the caller waits for a buffer: prefetches take none
   bool stopping = false;
-  std::optional<Error> broken;  ///< the store's thread has ended with this
-  std::optional<Error> untold;  ///< the first failure since the last reported one
+  std::optional<Error> broken;      ///< the store's thread has ended with this
+  std::optional<Error> unreported;  ///< the first failure since the last reported one
   std::uint64_t read_bytes = 0;
   std::uint64_t written_bytes = 0;
   std::uint64_t write_failures = 0;

@@ -22,7 +22,7 @@ std::uint64_t limit_of(rlim_t limit) {
 
 }  // namespace
 
-MachineFacts look_at_machine(const std::string& root) {
+MachineFacts read_machine_facts(const std::string& root) {
   MachineFacts out;
   utsname names{};
   if (::uname(&names) == 0) out.kernel = names.release;

@@ -20,6 +20,6 @@ struct MachineFacts {
 };
 
 /// `root` is prepended to /proc and /sys, for tests.
-MachineFacts look_at_machine(const std::string& root = "");
+MachineFacts read_machine_facts(const std::string& root = "");
 
 }  // namespace ckpt

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "engine/io/hold_directory.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/remove_tree.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
@@ -114,7 +114,7 @@ Result<> tidy(Io& io, const std::string& partial, const std::vector<TargetFile>&
 }  // namespace
 
 Result<> sweep_left_over(Io& io, const std::string& partial, const OwnName& own, bool watched) {
-  CKPT_TRY(const auto left_over, look(io, partial));
+  CKPT_TRY(const auto left_over, stat_if_present(io, partial));
   if (!left_over) return {};
   const bool reaches = io.lock_scope(partial).reach == LockReach::everyone;
   if (!reaches && !watched) return fail(other_host(partial));
@@ -142,7 +142,7 @@ std::vector<std::string> folders_of(std::string_view relative) {
 Result<std::optional<LeftOver>> take_over(Io& io, const std::string& partial, bool directory,
                                           const std::vector<TargetFile>& files, RecordKey key, const OwnName& own,
                                           std::uint32_t readers) {
-  CKPT_TRY(const auto found, look(io, partial));
+  CKPT_TRY(const auto found, stat_if_present(io, partial));
   if (!found) return std::nullopt;
   LeftOver out;
   if (io.lock_scope(partial).reach == LockReach::host) return fail(other_host(partial));
@@ -180,7 +180,7 @@ Result<SweptPartials> sweep_partials(Io& io, const std::string& directory) {
     const bool record = is_record(path, partial);
     if (!is_save_partial(record ? base_name(partial) : entry.name)) continue;
     if (record) {  // removed with its partial, or alone if that is gone
-      CKPT_TRY(const auto there, look(io, partial));
+      CKPT_TRY(const auto there, stat_if_present(io, partial));
       if (!there) CKPT_CHECK(remove_record(io, path));
       continue;
     }

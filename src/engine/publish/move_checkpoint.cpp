@@ -12,16 +12,16 @@ namespace ckpt {
 namespace {
 
 /// The lock alone.
-Result<Held> hold_lock(Io& io, const std::string& checkpoint) {
+Result<LockedCheckpoint> hold_lock(Io& io, const std::string& checkpoint) {
   auto lock = io.lock(checkpoint, LockMode::exclusive);
-  if (lock) return Held{.lock = *std::move(lock)};
+  if (lock) return LockedCheckpoint{.lock = *std::move(lock)};
   switch (lock.error().code) {
     case Errc::locked:
-      return Held{.claim = Claim::read};
+      return LockedCheckpoint{.claim = Claim::read};
     case Errc::unsupported:
-      return Held{.claim = Claim::unknown};
+      return LockedCheckpoint{.claim = Claim::unknown};
     case Errc::not_found:
-      return Held{.claim = Claim::vanished};
+      return LockedCheckpoint{.claim = Claim::vanished};
     default:
       return fail(std::move(lock).error());
   }
@@ -29,8 +29,8 @@ Result<Held> hold_lock(Io& io, const std::string& checkpoint) {
 
 }  // namespace
 
-Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerly) {
-  CKPT_TRY(Held held, hold_lock(io, checkpoint));
+Result<LockedCheckpoint> hold(Io& io, const std::string& checkpoint, const Formerly& formerly) {
+  CKPT_TRY(LockedCheckpoint held, hold_lock(io, checkpoint));
   if (held.claim == Claim::read || held.claim == Claim::vanished) return held;
   const LockScope scope = io.lock_scope(checkpoint);
   if (scope.reach == LockReach::everyone) return held;
@@ -46,12 +46,12 @@ Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerl
     return held;
   }
   held.claim = Claim::free;
-  CKPT_CHECK(look_for_readers(io, held));
+  CKPT_CHECK(check_no_readers(io, held));
   return held;
 }
 
-Result<> look_for_readers(Io& io, Held& held) {
-  for (const Held::Claimed& claimed : held.claimed) {
+Result<> check_no_readers(Io& io, LockedCheckpoint& held) {
+  for (const LockedCheckpoint::Claimed& claimed : held.claimed) {
     CKPT_TRY(const Claims claims, watch_claims(io, claimed.store));
     if (const FoundClaim* reader = claims.holder(claimed.keys)) {
       held.claim = Claim::read;

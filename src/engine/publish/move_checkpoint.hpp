@@ -20,7 +20,7 @@ enum class Claim : std::uint8_t {
 
 /// The exclusive lock of a checkpoint (directory or file): every reader holds a shared one for as long as it reads, and
 /// where locks do not reach every host a claim (claims.hpp).
-struct Held {
+struct LockedCheckpoint {
   Claim claim = Claim::free;
   std::unique_ptr<HeldLock> lock{};  ///< taken only if free; stays with the checkpoint through a rename. Null if only
                                      ///< claims show readers
@@ -40,12 +40,12 @@ struct Formerly {
 
 /// Takes it, without waiting.
 /// errors  io
-Result<Held> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
+Result<LockedCheckpoint> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
 
 /// Whether a reader has started since, checked after the checkpoint has left the name that readers know. `held` becomes
 /// `read` or `unknown` then.
 /// errors  io
-Result<> look_for_readers(Io& io, Held& held);
+Result<> check_no_readers(Io& io, LockedCheckpoint& held);
 
 /// Gives a checkpoint that is held another place on the same file system, where nothing may be, and makes that durable.
 /// At every instant, and after a crash at any, it has at least one of the two names.

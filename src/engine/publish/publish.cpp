@@ -1,6 +1,6 @@
 #include "engine/publish/publish.hpp"
-#include "engine/io/look.hpp"
 #include "engine/io/remove_tree.hpp"
+#include "engine/io/stat_if_present.hpp"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ Error exists_error(const std::string& target) {
 }
 
 /// `locked` while the target of --overwrite is in use, `usage` if that is unknown.
-Result<> check_unread(const Held& held, const std::string& target) {
+Result<> check_unread(const LockedCheckpoint& held, const std::string& target) {
   switch (held.claim) {
     case Claim::free:
       return {};
@@ -54,7 +54,7 @@ Result<> check_unread(const Held& held, const std::string& target) {
 
 /// What --overwrite is to replace.
 struct Replaced {
-  Held held{};
+  LockedCheckpoint held{};
   std::vector<OldFile> files{};
 };
 
@@ -110,16 +110,16 @@ Result<> make_file(Io& io, const std::string& path, OpenOptions::Mode mode, std:
 }
 
 /// Truncates a file to its exact size, and syncs it.
-Result<> settle_file(Io& io, const std::string& path, std::uint64_t bytes) {
+Result<> trim_and_sync(Io& io, const std::string& path, std::uint64_t bytes) {
   CKPT_TRY(const FileHandle file, io.open(path, {.mode = OpenOptions::Mode::write_existing}));
-  const auto settle = [&]() -> Result<> {
+  const auto finish = [&]() -> Result<> {
     CKPT_TRY(const FileInfo info, io.info(file));
     if (info.bytes > bytes) CKPT_CHECK(io.truncate(file, bytes));
     return io.sync(file);
   };
-  auto settled = settle();
+  auto finished = finish();
   auto closed = io.close(file);
-  CKPT_CHECK(std::move(settled));
+  CKPT_CHECK(std::move(finished));
   return closed;
 }
 
@@ -143,7 +143,7 @@ class Publication::Impl {
   const std::string& root() const { return root_; }
   std::string record() const { return options_.resumable ? record_path(partial_) : std::string(); }
   const std::vector<RecordedLeaf>& taken_over() const { return taken_over_; }
-  Result<bool> leave();
+  Result<bool> keep_partial();
   Result<> commit(const std::vector<SmallFile>& files, const std::string& target);
 
  private:
@@ -217,7 +217,7 @@ Result<> Publication::Impl::hold_parent() {
 
 Result<> Publication::Impl::check_target() {
   if (options_.named_later) return {};
-  CKPT_TRY(const auto existing, look(io_, options_.target));
+  CKPT_TRY(const auto existing, stat_if_present(io_, options_.target));
   if (!existing) return {};
   if (!options_.overwrite) return fail(exists_error(options_.target));
   // Checked early, before anything is written; locked only when it is replaced, so that readers need not wait.
@@ -360,7 +360,7 @@ Result<> Publication::Impl::begin(const std::vector<TargetFile>& files) {
 /// sync.
 Result<> Publication::Impl::settle_taken_over() {
   if (taken_over_.empty()) return {};
-  for (const auto& [path, bytes] : files_) CKPT_CHECK(settle_file(io_, join_path(partial_, path), bytes));
+  for (const auto& [path, bytes] : files_) CKPT_CHECK(trim_and_sync(io_, join_path(partial_, path), bytes));
   return {};
 }
 
@@ -405,7 +405,7 @@ Result<> Publication::Impl::sync_folders() {
 Result<> Publication::Impl::rename_to_target() {
   RenameMode mode = RenameMode::no_replace;
   if (options_.overwrite) {
-    CKPT_TRY(const auto existing, look(io_, options_.target));
+    CKPT_TRY(const auto existing, stat_if_present(io_, options_.target));
     if (existing) {
       CKPT_TRY(old_, lock_replaceable(io_, options_));
       const bool both_files = !options_.directory && existing->kind == FileInfo::Kind::file;
@@ -415,7 +415,7 @@ Result<> Publication::Impl::rename_to_target() {
   auto renamed = io_.rename(partial_, options_.target, mode);
   if (!renamed) {
     // The reply may have been lost (NFS): the file at the name decides.
-    const auto now = look(io_, options_.target);
+    const auto now = stat_if_present(io_, options_.target);
     if (!now || !*now || !(*now)->is_same_file(identity_)) {
       Error error = std::move(renamed).error();
       if (mode == RenameMode::no_replace && error.code == Errc::target_exists)
@@ -439,7 +439,7 @@ Result<> Publication::Impl::rename_to_target() {
 /// A reader of the old target that started before the exchange, on another host, has its claim by now; and files added
 /// until then are there.
 Result<> Publication::Impl::give_back_if_used() {
-  auto looked = look_for_readers(io_, old_.held);
+  auto looked = check_no_readers(io_, old_.held);
   if (looked) looked = check_unread(old_.held, options_.target);
   if (looked) looked = nothing_came();
   if (looked) return {};
@@ -474,7 +474,7 @@ Result<> Publication::Impl::commit(const std::vector<SmallFile>& files, const st
   CKPT_CHECK(check_sizes());
   for (const SmallFile& file : files) CKPT_CHECK(write_small(file));
   CKPT_CHECK(sync_folders());  // once: no reader trusts these files before the rename, in any order
-  if (options_.directory) CKPT_CHECK(settle_recycling(io_, parent_path(options_.target)));
+  if (options_.directory) CKPT_CHECK(sync_recycling(io_, parent_path(options_.target)));
   CKPT_CHECK(rename_to_target());
   drop_record();
   CKPT_CHECK(sync_name(io_, options_.target, replaced_ ? partial_ : ""));
@@ -503,7 +503,7 @@ void Publication::Impl::drop_record() {
   record_dropped_ = remove_record(io_, record()).has_value();
 }
 
-Result<bool> Publication::Impl::leave() {
+Result<bool> Publication::Impl::keep_partial() {
   if (!made_ || committed_ || !options_.resumable) return false;
   CKPT_TRY(const auto leaves, read_record(io_, record(), record_key_));
   left_ = std::any_of(leaves.begin(), leaves.end(), [](const RecordedLeaf& leaf) { return leaf.is_finished(); });
@@ -525,8 +525,8 @@ const std::vector<RecordedLeaf>& Publication::taken_over() const {
   return impl_->taken_over();
 }
 
-Result<bool> Publication::leave() {
-  return impl_->leave();
+Result<bool> Publication::keep_partial() {
+  return impl_->keep_partial();
 }
 
 Result<> Publication::commit(const std::vector<SmallFile>& files, const std::string& target) {
@@ -560,11 +560,11 @@ Result<> make_files(Io& io, const std::string& root, const std::vector<TargetFil
   return {};
 }
 
-Result<> settle_published(Io& io, const std::string& target, const std::string& id) {
+Result<> finish_published(Io& io, const std::string& target, const std::string& id) {
   const std::string final_path = join_path(target, "");
   const std::string partial = partial_path(final_path, id);
   CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
-  CKPT_TRY(const auto left_over, look(io, partial));
+  CKPT_TRY(const auto left_over, stat_if_present(io, partial));
   CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
   auto swept = sweep_left_over(io, partial, {});  // every replaced file was accounted for
   if (swept && !left_over) swept = remove_record(io, record_path(partial));
@@ -575,7 +575,7 @@ Result<> settle_published(Io& io, const std::string& target, const std::string& 
 Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, const std::string& id,
                                            const CheckRemovable& check) {
   CKPT_TRY(const HeldRun run, hold_run(io, parent_path(target)));
-  CKPT_TRY(Held held, hold(io, target));
+  CKPT_TRY(LockedCheckpoint held, hold(io, target));
   if (held.claim != Claim::free) return RemovedCheckpoint{};
   if (check) {
     const auto removable = check(io, target);
@@ -583,7 +583,7 @@ Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, co
   }
   const std::string partial = partial_path(target, id);
   CKPT_CHECK(move_checkpoint(io, target, partial));
-  CKPT_CHECK(look_for_readers(io, held));
+  CKPT_CHECK(check_no_readers(io, held));
   if (held.claim != Claim::free) {
     CKPT_CHECK(move_checkpoint(io, partial, target));
     return RemovedCheckpoint{};

@@ -76,7 +76,7 @@ class Publication {
   const std::vector<RecordedLeaf>& taken_over() const;
   /// Ends without a commit, with the partial left to the next run of this id; false, and it is removed after all, where
   /// by its record nothing in it is finished.
-  Result<bool> leave();
+  Result<bool> keep_partial();
   /// Steps 5 and 6. On success the target is durable. not_durable: visible, perhaps not durable; not_done: durable, but
   /// the replaced target could not be removed. `internal`: a file does not have its planned size. `target`: the final
   /// path, in the same directory, of a publication that is named later. target_exists: it may be called again with
@@ -109,7 +109,7 @@ Result<SweptPartials> sweep_partials(Io& io, const std::string& directory);
 /// For a target that a publication of this id has already made: makes its name durable, which that run may not have
 /// reached, then removes its leftovers (a partial, or the replaced old target). Files that another process holds stay.
 /// not_durable; not_done if a leftover cannot be removed.
-Result<> settle_published(Io& io, const std::string& target, const std::string& id);
+Result<> finish_published(Io& io, const std::string& target, const std::string& id);
 
 /// Asked under the exclusive lock of a checkpoint: an error says why it must stay.
 using CheckRemovable = std::function<Result<>(Io& io, const std::string& checkpoint)>;

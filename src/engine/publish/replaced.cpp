@@ -1,5 +1,5 @@
 #include "engine/publish/replaced.hpp"
-#include "engine/io/look.hpp"
+#include "engine/io/stat_if_present.hpp"
 
 #include <fmt/format.h>
 
@@ -77,7 +77,7 @@ class Accounting {
 /// A file that is gone counts as removed, whatever the system call returned.
 Result<> settle_removal(Io& io, const std::string& path, Result<> removed) {
   if (removed) return removed;
-  CKPT_TRY(const auto there, look(io, path));
+  CKPT_TRY(const auto there, stat_if_present(io, path));
   return there ? removed : Result<>();
 }
 

@@ -198,7 +198,7 @@ Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const
     for (const Extent part : ledger.claim(touched.entry, touched.bytes)) {
       const std::byte* at = buffer + segment.buffer_offset + (part.begin - segment.begin);
       const std::uint32_t value = crc32(0, {at, static_cast<std::size_t>(part.size())});
-      const auto verdict = ledger.settle(touched.entry, part, value);
+      const auto verdict = ledger.add(touched.entry, part, value);
       if (!verdict) continue;
       ++checked;
       if (verdict->right) continue;

@@ -65,7 +65,7 @@ std::vector<Extent> CrcLedger::claim(const Entry& entry, Extent bytes) {
   return out;
 }
 
-std::optional<CrcLedger::Verdict> CrcLedger::settle(const Entry& entry, Extent bytes, std::uint32_t value) {
+std::optional<CrcLedger::Verdict> CrcLedger::add(const Entry& entry, Extent bytes, std::uint32_t value) {
   const std::lock_guard lock(mutex_);
   const auto at = entries_.find(key_of(entry));
   if (at == entries_.end()) return Verdict{value == entry.crc.value, value};  // read completely, and not tracked
@@ -157,8 +157,7 @@ void CrcLedger::absorb(std::string_view unfinished, const std::function<void(con
       const std::vector<Extent> parts = claim(entry, piece);
       // A partial overlap cannot be separated: the entry stays open, and counts as unread.
       if (parts.size() != 1 || !(parts[0] == piece)) continue;
-      if (const auto verdict = settle(entry, piece, static_cast<std::uint32_t>(words[at + 2])))
-        complete(entry, *verdict);
+      if (const auto verdict = add(entry, piece, static_cast<std::uint32_t>(words[at + 2]))) complete(entry, *verdict);
     }
   }
 }

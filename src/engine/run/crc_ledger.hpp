@@ -46,7 +46,7 @@ class CrcLedger {
     std::uint32_t computed = 0;
   };
   /// Takes the checksum of a part that was claimed. When that completes the entry: whether it is the stored one.
-  std::optional<Verdict> settle(const Entry& entry, Extent bytes, std::uint32_t value);
+  std::optional<Verdict> add(const Entry& entry, Extent bytes, std::uint32_t value);
 
   /// The entry was already compared: its bytes are ignored.
   void skip(const Entry& entry);

@@ -15,7 +15,7 @@ constexpr std::uint64_t kNear = 4096;
 constexpr std::uint64_t kMostWrittenTogether = kLeafBytes;
 
 // A message of another rank: records of this form, parts first.
-struct Told {
+struct Record {
   std::uint32_t index = 0;  // of a part or a field
   std::uint32_t value = 0;  // its checksum, which the field stores
   std::uint32_t state = 0;  // kPart; else bytes found, and kFilled
@@ -168,9 +168,9 @@ void LateLedger::adopt(const LateLedger& from, const std::vector<bool>& leaves) 
   }
 }
 
-std::string LateLedger::told() const {
+std::string LateLedger::packed_records() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Told> records;
+  std::vector<Record> records;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (parts_[i].known) records.push_back({static_cast<std::uint32_t>(i), parts_[i].crc, kPart});
   }
@@ -180,16 +180,16 @@ std::string LateLedger::told() const {
     records.push_back({static_cast<std::uint32_t>(i), from_little_endian(field.found),
                        static_cast<std::uint32_t>(field.found_bytes) | (field.filled ? kFilled : 0)});
   }
-  return {reinterpret_cast<const char*>(records.data()), records.size() * sizeof(Told)};
+  return {reinterpret_cast<const char*>(records.data()), records.size() * sizeof(Record)};
 }
 
-void LateLedger::absorb(std::string_view told) {
+void LateLedger::absorb(std::string_view packed_records) {
   const std::lock_guard lock(mutex_);
-  std::vector<Told> records(told.size() / sizeof(Told));
+  std::vector<Record> records(packed_records.size() / sizeof(Record));
   if (records.empty()) return;
-  std::memcpy(records.data(), told.data(), records.size() * sizeof(Told));
+  std::memcpy(records.data(), packed_records.data(), records.size() * sizeof(Record));
   std::size_t sum = 0;  // of the part; they come in order
-  for (const Told& record : records) {
+  for (const Record& record : records) {
     if (record.state == kPart) {
       if (record.index >= parts_.size()) continue;
       while (sum + 1 < sums_.size() && sums_[sum + 1].first_part <= record.index) ++sum;

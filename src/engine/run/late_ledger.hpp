@@ -37,8 +37,8 @@ class LateLedger {
   void adopt(const LateLedger& from, const std::vector<bool>& leaves);
 
   /// All state of this rank, for the ledger of another rank; and the state of another one.
-  std::string told() const;
-  void absorb(std::string_view told);
+  std::string packed_records() const;
+  void absorb(std::string_view packed_records);
 
   /// Writes into the target the fields that no rank filled in before their leaf was written, each file's in few writes,
   /// and syncs those files. For the rank that has absorbed all others, when all leaves are written and synced.

@@ -57,7 +57,7 @@ void LeafLedger::take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_b
   const std::uint64_t number = map_.hashes.files[file].begin + leaf;
   if (is_compared(number)) return;
   const std::span<const std::byte> bytes(data, static_cast<std::size_t>(part.size()));
-  if (part == leaf_bytes) return settle(file, leaf, hash128(bytes));
+  if (part == leaf_bytes) return add(file, leaf, hash128(bytes));
   const Slot slot = slot_of(number, leaf_bytes);
   if (!slot) return;
   std::optional<Hash128> computed;
@@ -74,7 +74,7 @@ void LeafLedger::take_part(std::uint32_t file, std::uint64_t leaf, Extent leaf_b
     while (const auto kept = next_kept(*slot)) update(kept->first, kept->second);
     if (slot->next == slot->end) computed = slot->hasher.digest();
   }
-  if (computed) settle(file, leaf, *computed);
+  if (computed) add(file, leaf, *computed);
 }
 
 /// The leaf's record; null if dropped. If there are too many, the oldest is dropped: most likely the rest of it is not
@@ -138,7 +138,7 @@ LeafLedger::Pieces LeafLedger::give_up(std::uint64_t number) {
   return forget(number);
 }
 
-void LeafLedger::settle(std::uint32_t file, std::uint64_t leaf, const Hash128& computed) {
+void LeafLedger::add(std::uint32_t file, std::uint64_t leaf, const Hash128& computed) {
   const std::uint64_t number = map_.hashes.files[file].begin + leaf;
   Pieces dropped;  // freed when no thread waits
   const std::lock_guard lock(mutex_);

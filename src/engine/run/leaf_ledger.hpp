@@ -54,7 +54,7 @@ class LeafLedger {
   std::optional<Piece> next_kept(Open& open);
   Pieces forget(std::uint64_t number);
   Pieces give_up(std::uint64_t number);
-  void settle(std::uint32_t file, std::uint64_t leaf, const Hash128& computed);
+  void add(std::uint32_t file, std::uint64_t leaf, const Hash128& computed);
   bool is_compared(std::uint64_t number) const;
 
   const Map& map_;

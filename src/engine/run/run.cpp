@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "engine/comm/heartbeat.hpp"
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/io/open_files.hpp"
 #include "engine/run/fetch.hpp"
 #include "engine/run/source_files.hpp"
@@ -47,8 +47,8 @@ struct Shared {
 
 /// A worker's thread. Its Io is made here: a ring belongs to the thread that made it.
 void work(RunShared& run_shared, Shared& shared, const Io& io) {
-  auto outcome = caught([&]() -> Result<WorkerReport> {
-    CKPT_TRY(const auto own, io.fresh());
+  auto outcome = exceptions_to_result([&]() -> Result<WorkerReport> {
+    CKPT_TRY(const auto own, io.new_instance());
     auto done = work_leaves(run_shared, *own);
     if (done || !may_be_change(done.error().code)) return done;
     auto same = check_unchanged(*own, run_shared.plan.source(), run_shared.source_root);
@@ -118,9 +118,10 @@ Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateLedger& 
   if (late.empty()) return {};
   const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
   if (comm.ranks() > 1) {
-    CKPT_TRY(const std::vector<std::string> all, comm.gather(comm.is_root() ? std::string() : late.told(), deadline()));
+    CKPT_TRY(const std::vector<std::string> all,
+             comm.gather(comm.is_root() ? std::string() : late.packed_records(), deadline()));
     if (comm.is_root()) {
-      for (const std::string& told : all) late.absorb(told);
+      for (const std::string& packed_records : all) late.absorb(packed_records);
     }
   }
   Result<> outcome;

@@ -50,8 +50,8 @@ class SourceIo final : public ForwardingIo {
   SourceIo(std::unique_ptr<Io> inner, std::shared_ptr<SourceFiles> files, const std::atomic<bool>* stop)
       : ForwardingIo(std::move(inner)), files_(std::move(files)), stop_(stop) {}
 
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return std::unique_ptr<Io>(std::make_unique<SourceIo>(std::move(own), files_, stop_));
   }
   Result<std::vector<DirEntry>> list(const std::string& path) override {

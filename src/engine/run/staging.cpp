@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "engine/io/caught.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 #include "engine/run/fetch.hpp"
 
 namespace ckpt {
@@ -55,7 +55,8 @@ Result<> Staging::fill(unsigned threads, bool hash) {
   const auto others =
       static_cast<unsigned>(std::min<std::uint64_t>(std::max(threads, 1u), std::max<std::uint64_t>(leaves, 1))) - 1;
   const auto fill_own = [this, hash] {
-    if (auto done = caught([this, hash] { return fill_some(hash); }); !done) stop_with(std::move(done).error());
+    if (auto done = exceptions_to_result([this, hash] { return fill_some(hash); }); !done)
+      stop_with(std::move(done).error());
   };
   {
     std::vector<std::jthread> helpers;

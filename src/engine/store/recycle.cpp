@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "engine/io/look.hpp"
+#include "engine/io/stat_if_present.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -174,10 +174,10 @@ std::uint64_t RecycledFiles::bytes() const {
   return sum;
 }
 
-Result<> settle_recycling(Io& io, const std::string& run_directory) {
+Result<> sync_recycling(Io& io, const std::string& run_directory) {
   CKPT_TRY(const auto directory, recycle_above(io, run_directory));
   if (!directory) return {};
-  CKPT_TRY(const auto there, look(io, *directory));
+  CKPT_TRY(const auto there, stat_if_present(io, *directory));
   return there ? io.sync_dir(*directory) : Result<>();
 }
 

@@ -21,7 +21,7 @@
 /// If a step fails, the file is unlinked and a new one made. Old bytes that a power loss leaves in a file are in no
 /// committed checkpoint: each file is synced before the commit, and its root binds id and path. After a power loss a
 /// file must not be both back in recycle/ and in a committed checkpoint. The journals of ext4 and XFS hold a rename as
-/// one entry, so syncing the partial's folders is enough there; settle_recycling does not rely on that: it makes it
+/// one entry, so syncing the partial's folders is enough there; sync_recycling does not rely on that: it makes it
 /// durable that the file has left recycle/, before the commit.
 namespace ckpt {
 
@@ -88,6 +88,6 @@ class RecycledFiles {
 };
 
 /// Makes it durable that files taken into partials of this run are no longer in recycle/.
-Result<> settle_recycling(Io& io, const std::string& run_directory);
+Result<> sync_recycling(Io& io, const std::string& run_directory);
 
 }  // namespace ckpt

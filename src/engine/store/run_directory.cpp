@@ -90,7 +90,7 @@ Result<> make_directory(Io& io, const std::string& directory) {
   return {};
 }
 
-Result<> settle_directory(Io& io, const std::string& directory, const std::string& top) {
+Result<> sync_directories(Io& io, const std::string& directory, const std::string& top) {
   for (std::string path = directory; path.size() > top.size(); path = parent_path(path)) {
     CKPT_CHECK(io.sync_dir(parent_path(path)));
   }

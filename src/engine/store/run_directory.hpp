@@ -37,7 +37,7 @@ Result<> make_directory(Io& io, const std::string& directory);
 
 /// Makes a directory and its parents below `top` durable: their creator may have been killed before doing
 /// so.
-Result<> settle_directory(Io& io, const std::string& directory, const std::string& top);
+Result<> sync_directories(Io& io, const std::string& directory, const std::string& top);
 
 /// The committed checkpoints of a run, newest (greatest generation, then greatest name) first. None if the directory
 /// does not exist. Never uses a catalog, and there is no `latest` file.

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 19> kExtraNames{
     "*.json",     "*.jinja", "*.model", "*.tiktoken", "merges.txt",       "vocab.txt", "*.yaml",
     "*.yml",      "*.py",    "LICENSE", "LICENSE.*",  "LICENCE",          "LICENCE.*", "NOTICE",
     "NOTICE.txt", "*.md",    "*.vocab", "config.pkl", "training_args.bin"};
-// Of weights; and DeepSpeed's scripts that are of no use without its checkpoint.
+// Of weights; and the scripts of DeepSpeed, which need its checkpoint.
 constexpr std::array<std::string_view, 2> kScripts{"zero_to_fp32.py", "zero_to_torch.py"};
 constexpr std::array<std::string_view, 4> kNoExtras{"*.index.json", kScripts[0], kScripts[1], "manifest.json"};
 constexpr std::string_view kTrainerState = "trainer_state.json";

@@ -29,14 +29,14 @@ Result<> check_members(const json::Object& object, std::initializer_list<std::st
   return {};
 }
 
-Result<MapRules::Held> parse_held(const json::Value& value) {
+Result<MapRules::HeldRule> parse_held(const json::Value& value) {
   const json::Object* object = value.object();
   if (object == nullptr) return fail(Errc::usage, "an entry of holds is not an object");
   CKPT_CHECK(check_members(*object, {"name", "shape", "padding"}));
   if (const json::Value* padding = value.find("padding")) {
     if (padding->natural() == nullptr || object->size() != 1)
       return fail(Errc::usage, "padding is a number, alone in its entry");
-    return MapRules::Held{.shape = {*padding->natural()}};
+    return MapRules::HeldRule{.shape = {*padding->natural()}};
   }
   const json::Value* name = value.find("name");
   const json::Value* shape = value.find("shape");
@@ -44,7 +44,7 @@ Result<MapRules::Held> parse_held(const json::Value& value) {
       shape->array() == nullptr) {
     return fail(Errc::usage, "an entry of holds needs name and shape, or padding");
   }
-  MapRules::Held held{.name = *name->text()};
+  MapRules::HeldRule held{.name = *name->text()};
   if (shape->array()->size() > kMostDims) return fail(Errc::usage, held.name + ": a shape of more than 64 dimensions");
   for (const json::Value& size : *shape->array()) {
     if (size.natural() == nullptr)
@@ -68,7 +68,7 @@ Result<MapRules::Rule> parse_rule(const json::Value& value) {
   if (const json::Value* holds = value.find("holds")) {
     if (holds->array() == nullptr || holds->array()->empty()) return bad("holds is not a list");
     if (stars_of(rule.tensor) != 0) return bad("a pattern with stars would define the same parameters twice");
-    std::vector<MapRules::Held> all;
+    std::vector<MapRules::HeldRule> all;
     for (const json::Value& item : *holds->array()) {
       auto held = parse_held(item);
       if (!held) return bad(held.error().message);
@@ -171,9 +171,9 @@ const MapRules::Rule* MapRules::find(std::size_t kind, std::string_view tensor) 
   return &rules_[first];
 }
 
-const std::vector<MapRules::Held>* MapRules::holds(std::string_view tensor) const {
+const std::vector<MapRules::HeldRule>* MapRules::holds(std::string_view tensor) const {
   const Rule* rule = find(kHolds, tensor);
-  return rule == nullptr ? nullptr : &std::get<std::vector<Held>>(rule->says);
+  return rule == nullptr ? nullptr : &std::get<std::vector<HeldRule>>(rule->says);
 }
 
 std::optional<MapRules::Join> MapRules::join(std::string_view tensor) const {

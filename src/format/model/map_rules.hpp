@@ -21,7 +21,7 @@ namespace ckpt {
 class MapRules {
  public:
   /// A parameter inside a flat one, or, without a name, elements that belong to none.
-  struct Held {
+  struct HeldRule {
     std::string name{};
     Shape shape{};
   };
@@ -30,8 +30,8 @@ class MapRules {
     std::optional<std::uint64_t> dim{};  ///< along which they follow each other; none: every rank has the same
   };
   struct Rule {
-    std::string tensor;                                         ///< a name; '*' matches any text
-    std::variant<std::vector<Held>, Join, std::string> says{};  ///< the string: the name it gets
+    std::string tensor;                                             ///< a name; '*' matches any text
+    std::variant<std::vector<HeldRule>, Join, std::string> says{};  ///< the string: the name it gets
   };
 
   /// errors  usage, with `path` in the message: not such a file. Names are UTF-8, shapes have at most 64 dimensions and
@@ -40,7 +40,7 @@ class MapRules {
 
   /// The values of the first rule of the kind whose pattern matches; null or nothing if there is none. A rule that
   /// matched a query counts as used.
-  const std::vector<Held>* holds(std::string_view tensor) const;
+  const std::vector<HeldRule>* holds(std::string_view tensor) const;
   std::optional<Join> join(std::string_view tensor) const;
   std::optional<std::string> renamed(std::string_view tensor) const;
 

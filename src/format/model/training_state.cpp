@@ -436,19 +436,19 @@ class Assembly {
 
   /// Which tensors are trained, frozen, or buffers.
   void settle_kinds() {
-    const bool told = (!map_.nested && out_.has_optimizer) ||
-                      std::ranges::any_of(map_.tensors, [](const Tensor& t) { return t.role == Role::buffer; });
+    const bool is_told = (!map_.nested && out_.has_optimizer) ||
+                         std::ranges::any_of(map_.tensors, [](const Tensor& t) { return t.role == Role::buffer; });
     for (ModelTensor& entry : out_.model) {
       if (entry.group || entry.kind == ModelTensor::Kind::trained) {
         entry.kind = ModelTensor::Kind::trained;
         continue;
       }
       if (entry.kind == ModelTensor::Kind::buffer) continue;
-      const bool may_train = is_real(tensor(*entry.tensor).dtype) && (told || !is_usual_buffer(entry.name));
-      entry.kind_is_known = told;
+      const bool may_train = is_real(tensor(*entry.tensor).dtype) && (is_told || !is_usual_buffer(entry.name));
+      entry.kind_is_known = is_told;
       if (!out_.has_optimizer) {
         entry.kind = may_train ? ModelTensor::Kind::trained : ModelTensor::Kind::buffer;
-      } else if (!told && (!may_train || !is_usual_parameter(entry.name))) {
+      } else if (!is_told && (!may_train || !is_usual_parameter(entry.name))) {
         entry.kind = ModelTensor::Kind::buffer;
       }
     }

@@ -190,12 +190,12 @@ Result<DistributedReader::Mesh> DistributedReader::read_mesh(NodeId node) const 
   NodeId list = attribute_of(graph_, node, "_flatten_rank_map");
   if (list == kNone) list = attribute_of(graph_, node, "_flatten_mesh_list");
   const auto ranks = numbers(graph_, list);
-  const auto told = numbers(graph_, attribute_of(graph_, node, "_coordinate_on_dim"));
+  const auto stored = numbers(graph_, attribute_of(graph_, node, "_coordinate_on_dim"));
   if (!ranks) {
-    if (!told || told->size() != mesh.sizes.size()) {
+    if (!stored || stored->size() != mesh.sizes.size()) {
       return failed(graph_, node, "its mesh does not list its ranks", Errc::unsupported);
     }
-    mesh.coordinate = *told;
+    mesh.coordinate = *stored;
   } else {
     if (cells > ranks->size()) return failed(graph_, node, "its mesh has more places than ranks");
     for (std::uint64_t cell = 0; cell < cells && mesh.coordinate.empty(); ++cell) {
@@ -217,11 +217,11 @@ Result<DistributedReader::Mesh> DistributedReader::read_mesh(NodeId node) const 
       // every rank's part has the same form. The rank's own coordinate is then stored separately.
       if ((*ranks)[at] == rank_) mesh.coordinate = std::move(coordinate);
     }
-    if (told && told->size() == mesh.sizes.size()) {
-      if (!mesh.coordinate.empty() && mesh.coordinate != *told) {
+    if (stored && stored->size() == mesh.sizes.size()) {
+      if (!mesh.coordinate.empty() && mesh.coordinate != *stored) {
         return failed(graph_, node, "its coordinate in the mesh is not that of rank " + std::to_string(rank_));
       }
-      mesh.coordinate = *told;
+      mesh.coordinate = *stored;
     }
   }
   for (std::size_t d = 0; d < mesh.coordinate.size(); ++d) {

@@ -65,7 +65,7 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
   CKPT_TRY(const auto tags, find_tags(io, root, entries));
   const std::string here = tags.empty() ? "no tag is here" : "tags here: " + name_list(tags, kTagsShown);
   return fail({.code = Errc::incomplete,
-               .message = "latest: names the tag " + name + ", which is not there; " + here,
+               .message = "latest: names the tag " + name + ", which is missing; " + here,
                .file = "latest",
                .hint = tags.empty() ? "" : "name a tag directory, such as " + join_path(root, tags.back())});
 }

@@ -290,7 +290,8 @@ Result<SliceRules::Widths> SliceRules::part_widths(const std::string& name, cons
   }
   if (out.size() != rule.count) return corrupt_slice(name, "sub_param_shard_widths are not one a part");
   for (std::size_t part = 0; part < out.size(); ++part) {
-    if (out[part].size() != ranks.size()) return corrupt_slice(name, "sub_param_shard_widths are not one a rank");
+    if (out[part].size() != ranks.size())
+      return corrupt_slice(name, "sub_param_shard_widths needs one value for each rank");
     std::uint64_t full = 0;
     for (const std::uint64_t width : out[part]) {
       CKPT_TRY(full, checked_add(full, width));

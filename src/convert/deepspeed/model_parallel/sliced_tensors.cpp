@@ -144,7 +144,7 @@ Result<Assembled> SlicedTensors::assemble(const Entry& entry, const SliceMesh& m
     }
     if (!name.starts_with(kTiedModules) && mesh.tied.count(name) == 0) {
       return fail(with_hint(with_tensor({.code = Errc::unsupported,
-                                         .message = name + ": stands in several stages of the "
+                                         .message = name + ": is in several stages of the "
                                                            "pipeline, and is not tied: which one "
                                                            "counts is not known"},
                                         name),

@@ -176,7 +176,7 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
 
 void note_cast_weights(MapBuilder& builder) {
   builder.find(Severity::note,
-               "the weights stand in no file of ZeRO stage 3: they are the "
+               "no file of ZeRO stage 3 holds the weights: they are the "
                "masters, cast to the module's dtype");
 }
 

@@ -63,7 +63,7 @@ Result<std::uint64_t> place_swapped(FileSet& files, const std::string& folder, s
     if (!is_identifier(group.swapped)) {
       return fail({.code = Errc::refused,
                    .message = states.path + ": fp32_flat_groups: sub-group " + std::to_string(g) +
-                              ": ds_id is no list of parameter numbers",
+                              ": ds_id is not a list of parameter numbers",
                    .file = states.path});
     }
     CKPT_TRY(const std::uint64_t elements, part_elements(shapes[g], states.part_count));

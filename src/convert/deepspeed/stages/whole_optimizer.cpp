@@ -389,14 +389,16 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
   }
   CKPT_TRY(const auto names, find_names(builder.map(), model, file, optimizer));
   if (!names && unnamed == Unnamed::refuse) {
-    return fail(with_hint(file.error(Errc::unsupported,
-                                     "the optimizer stores no names, its parameters cannot be told apart, and those of "
-                                     "other ranks are others"),
-                          "save it with ZeRO stage 1, which stores names"));
+    return fail(
+        with_hint(file.error(Errc::unsupported,
+                             "the optimizer stores no names, its parameters cannot be distinguished, and those of "
+                             "other ranks are others"),
+                  "save it with ZeRO stage 1, which stores names"));
   }
   if (!names) {
-    builder.find(Severity::warning,
-                 "the optimizer stores no names and its parameters cannot be told apart: its state keeps their index");
+    builder.find(
+        Severity::warning,
+        "the optimizer stores no names and its parameters cannot be distinguished: its state keeps their index");
   }
   Placer placer(add, objects, out);
   OptimStates states{.path = file.path(), .hyper_groups = optimizer.groups};

@@ -335,7 +335,7 @@ class UniversalReader {
     CKPT_CHECK(slices_->place(builder_, shapes, padded));
     if (!slices_->has_weights()) {
       builder_.find(Severity::note,
-                    "the weights of a pipeline stand in files of layers, which ds_to_universal.py leaves behind: the "
+                    "the weights of a pipeline are in files of layers, which ds_to_universal.py does not copy: the "
                     "masters are all that is here");
     }
     for (const auto& group : groups_) {

@@ -64,7 +64,7 @@ Result<UniversalFolder> find_universal(Io& io, const std::string& root) {
     out.chosen = "folder " + out.directory + " from '" + tracker + "'";
     auto inner = io.list(join_path(root, out.directory));
     if (!inner && inner.error().code == Errc::not_found) {
-      return incomplete(tracker, "names the folder " + out.directory + ", which is not there",
+      return incomplete(tracker, "names the folder " + out.directory + ", which is missing",
                         "copy it here, or give the path of another universal folder");
     }
     CKPT_TRY(out.entries, std::move(inner));

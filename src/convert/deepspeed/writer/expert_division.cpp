@@ -192,8 +192,8 @@ class ExpertDivision {
       const std::string& name = target_.state.model[group.members.front()].name;
       TargetGroup& into = merged[at];
       if (!sizes[at].insert(group.expert_ranks).second)
-        return fail(cannot_hold(request_,
-                                name + ": its parameter group cannot be told from another of the same options", name));
+        return fail(cannot_hold(
+            request_, name + ": its parameter group cannot be distinguished from another with the same options", name));
       if (!has_state_of(into, group))
         return fail(cannot_hold(
             request_, name + ": its optimizer state differs from that of layers of another expert-parallel size",

@@ -138,7 +138,7 @@ Result<> StateArchive::write_tensor(torch::TensorPickler& tensors, const std::st
   std::optional<std::size_t> index = own_index(name);
   if (!index) {
     const auto found = by_name_.find(name);
-    if (found == by_name_.end()) return fail(Errc::internal, name + ": an object refers to a tensor that is not there");
+    if (found == by_name_.end()) return fail(Errc::internal, name + ": an object refers to a missing tensor");
     CKPT_TRY(const ValuePtr added, whole(found->second, source_.tensors[found->second].dtype));
     index = own_index(std::get<TensorRef>(added->v).name);
   }

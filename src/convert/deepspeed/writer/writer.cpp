@@ -62,8 +62,8 @@ void finish_with(Skeleton& out, std::vector<SmallFile> small) {
 
 /// Ranks say much the same.
 void drop_repeated(std::vector<Finding>& notes) {
-  std::set<std::string> told;
-  std::erase_if(notes, [&](const Finding& note) { return !told.insert(note.text).second; });
+  std::set<std::string> seen;
+  std::erase_if(notes, [&](const Finding& note) { return !seen.insert(note.text).second; });
 }
 
 Result<> add_experts(const TrainingTarget& target, const WriteRequest& request, Skeleton& out) {

@@ -11,7 +11,7 @@ namespace ckpt {
 
 /// Failures of saves that were not reported yet, until the run is closed. Single-threaded; events may be queried from
 /// any thread. Its size is bounded by the number of saves with live handles.
-class Untold {
+class UnreportedFailures {
  public:
   /// `error` names the save.
   void add(const SaveEvent& event, Error error);
@@ -21,7 +21,7 @@ class Untold {
 
  private:
   struct Failure {
-    SaveEvent::Told told;
+    SaveEvent::ReportedFlag told;
     Error error;
   };
   /// No handle is left, so the outcome can no longer be queried.

@@ -9,6 +9,6 @@
 namespace ckpt {
 
 /// The metadata of a path, or nothing if it does not exist.
-Result<std::optional<FileInfo>> look(Io& io, const std::string& path);
+Result<std::optional<FileInfo>> stat_if_present(Io& io, const std::string& path);
 
 }  // namespace ckpt

@@ -1,4 +1,4 @@
-#include "writers/untold.hpp"
+#include "writers/unreported_failures.hpp"
 
 #include <fmt/format.h>
 
@@ -13,12 +13,12 @@ bool is_worse(const Error& a, const Error& b) {
 
 }  // namespace
 
-void Untold::add(const SaveEvent& event, Error error) {
+void UnreportedFailures::add(const SaveEvent& event, Error error) {
   sort_out();
-  failures_.push_back({.told = event.told_mark(), .error = std::move(error)});
+  failures_.push_back({.told = event.reported_mark(), .error = std::move(error)});
 }
 
-void Untold::sort_out() {
+void UnreportedFailures::sort_out() {
   std::vector<Failure> kept;
   for (Failure& failure : failures_) {
     if (*failure.told) continue;
@@ -33,7 +33,7 @@ void Untold::sort_out() {
   failures_ = std::move(kept);
 }
 
-std::optional<Error> Untold::worst() {
+std::optional<Error> UnreportedFailures::worst() {
   sort_out();
   std::optional<Error> worst;
   if (forgotten_.count != 0) worst = forgotten_.worst;

@@ -22,7 +22,7 @@ inline Error refused_by_system(const std::system_error& error) {
 /// other ranks wait for this one. Exceptions become errors: memory, io (a thread could not be started), else
 /// internal.
 template <class Body>
-auto caught(Body&& body) -> decltype(body()) {
+auto exceptions_to_result(Body&& body) -> decltype(body()) {
   try {
     return body();
   } catch (const std::bad_alloc&) {

@@ -16,6 +16,6 @@ struct StandIn {
 };
 
 /// `inner` outlives it. Used by one thread, as any Io.
-std::unique_ptr<Io> make_stand_in_io(Io& inner, StandIn stand_in);
+std::unique_ptr<Io> make_overlay_io(Io& inner, StandIn overlay);
 
 }  // namespace ckpt

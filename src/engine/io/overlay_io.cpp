@@ -1,4 +1,4 @@
-#include "engine/io/stand_in_io.hpp"
+#include "engine/io/overlay_io.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -10,12 +10,12 @@ namespace {
 
 class StandInIo final : public ForwardingIo {
  public:
-  StandInIo(Io& inner, StandIn stand_in) : ForwardingIo(inner), stand_in_(std::move(stand_in)) {}
-  StandInIo(std::unique_ptr<Io> inner, StandIn stand_in)
-      : ForwardingIo(std::move(inner)), stand_in_(std::move(stand_in)) {}
+  StandInIo(Io& inner, StandIn overlay) : ForwardingIo(inner), stand_in_(std::move(overlay)) {}
+  StandInIo(std::unique_ptr<Io> inner, StandIn overlay)
+      : ForwardingIo(std::move(inner)), stand_in_(std::move(overlay)) {}
 
-  Result<std::unique_ptr<Io>> fresh() const override {
-    CKPT_TRY(auto own, inner().fresh());
+  Result<std::unique_ptr<Io>> new_instance() const override {
+    CKPT_TRY(auto own, inner().new_instance());
     return std::unique_ptr<Io>(std::make_unique<StandInIo>(std::move(own), stand_in_));
   }
   Result<FileInfo> stat(const std::string& path) override { return ForwardingIo::stat(seen(path)); }
@@ -39,8 +39,8 @@ class StandInIo final : public ForwardingIo {
 
 }  // namespace
 
-std::unique_ptr<Io> make_stand_in_io(Io& inner, StandIn stand_in) {
-  return std::make_unique<StandInIo>(inner, std::move(stand_in));
+std::unique_ptr<Io> make_overlay_io(Io& inner, StandIn overlay) {
+  return std::make_unique<StandInIo>(inner, std::move(overlay));
 }
 
 }  // namespace ckpt

@@ -1,8 +1,8 @@
-#include "engine/io/look.hpp"
+#include "engine/io/stat_if_present.hpp"
 
 namespace ckpt {
 
-Result<std::optional<FileInfo>> look(Io& io, const std::string& path) {
+Result<std::optional<FileInfo>> stat_if_present(Io& io, const std::string& path) {
   auto info = io.stat(path);
   if (info) return std::optional<FileInfo>(*info);
   if (info.error().code == Errc::not_found) return std::optional<FileInfo>();

@@ -11,7 +11,7 @@ namespace ckpt {
 
 /// Leaks memory on purpose: a peer, or the communication library, may still write to it. Registered with leak checkers.
 template <class T, class Delete>
-void leave_to_others(std::unique_ptr<T, Delete> owned) {
+void leak_to_peers(std::unique_ptr<T, Delete> owned) {
   auto* memory = owned.release();
 #if defined(__SANITIZE_ADDRESS__)
   __lsan_ignore_object(memory);
