@@ -75,9 +75,9 @@ def case_a_limit_of_file_sizes_is_a_lack_of_space(sh):
 
 def case_names_too_long_for_a_partial_are_refused(sh):
     source = sh.checkpoint("safetensors/single")
-    sh.run("convert", source, "x" * 208, code=2, err=["208 bytes", "at most 207", "255"])
+    sh.run("convert", source, "x" * 208, code=2, err=["208 bytes", "a target is 207", "255"])
     sh.run("convert", source, "x" * 207, out="^done ")
-    sh.run("load", source, "y" * 250, "--to", "npy", code=2, err="at most 207")
+    sh.run("load", source, "y" * 250, "--to", "npy", code=2, err="a target is 207")
     sh.run("save", source, "--store", "s", "--run", "r" * 300, "--step", "1", code=2, err="a name has 300 bytes; the limit is 255")
 
 
