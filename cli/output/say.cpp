@@ -1,8 +1,9 @@
+#include "cli/output/say.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "cli/commands/commands.hpp"
 #include "cli/output/utf8.hpp"
 
 namespace ckpt::cli {

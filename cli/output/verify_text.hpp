@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "api/verbs.hpp"
-#include "cli/commands/commands.hpp"
+#include "cli/output/say.hpp"
 
 namespace ckpt::cli {
 

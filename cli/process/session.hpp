@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "cli/commands/commands.hpp"
 #include "cli/output/progress.hpp"
+#include "cli/output/say.hpp"
 
 namespace ckpt::cli {
 

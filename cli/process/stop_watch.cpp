@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "cli/commands/commands.hpp"
+#include "cli/output/say.hpp"
 #include "cli/process/session.hpp"
 #include "cli/process/signals.hpp"
 

@@ -1,4 +1,4 @@
-#include "convert/deepspeed/stages/partition_index.hpp"
+#include "convert/deepspeed/files/partition_index.hpp"
 
 #include <gtest/gtest.h>
 

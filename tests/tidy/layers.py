@@ -17,7 +17,8 @@ MAY_INCLUDE = {
 }
 LAYERS = {path.split("/")[-1] for path in MAY_INCLUDE}
 
-# Rooms of a layer: each may include itself, the layer's own files and these rooms. A layer that is not here has no walls.
+# Rooms of a layer, or of a folder: each may include itself, the folder's own files and these rooms. A layer that is not here
+# has no walls.
 ROOMS = {
     "format": {
         "text": set(),
@@ -44,6 +45,19 @@ ROOMS = {
         "doctor": {"catalog"},
         "offload": set(),
         "c": {"run", "offload"},
+    },
+    "convert/deepspeed": {
+        "files": set(),
+        "stages": {"files"},
+        "model_parallel": {"files", "stages"},
+        "writer": {"files", "stages", "model_parallel"},
+        "universal": {"files", "stages", "model_parallel", "writer"},
+    },
+    "cli": {
+        "words": {"output", "process"},
+        "output": {"words", "process"},
+        "process": {"words", "output"},
+        "commands": {"words", "output", "process"},
     },
 }
 
@@ -72,8 +86,12 @@ def owner(path):
 
 def room(path):
     """src/engine/io/posix_io.cpp -> (engine, io); files directly in a layer have no room"""
-    parts = path.removeprefix("src/").split("/")
-    return tuple(parts[:2]) if len(parts) > 2 and parts[0] in ROOMS else None
+    path = path.removeprefix("src/")
+    for layer in ROOMS:
+        parts = path.removeprefix(layer + "/").split("/")
+        if path.startswith(layer + "/") and len(parts) > 1:
+            return layer, parts[0]
+    return None
 
 
 def format_folder(path):

@@ -9,7 +9,7 @@
 
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
-#include "convert/deepspeed/stages/partition_index.hpp"
+#include "convert/deepspeed/files/partition_index.hpp"
 #include "format/model/model.hpp"
 #include "format/model/value.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {

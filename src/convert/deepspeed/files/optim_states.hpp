@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "convert/deepspeed/files/objects.hpp"
+#include "convert/deepspeed/files/partition_index.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/stages/partition_index.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -13,10 +13,10 @@
 
 #include "convert/deepspeed/files/file_set.hpp"
 #include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
 #include "convert/deepspeed/model_parallel/layer_names.hpp"
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
 #include "convert/deepspeed/model_parallel/pipeline_layers.hpp"
 #include "convert/deepspeed/model_parallel/rank_experts.hpp"
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"

@@ -10,9 +10,9 @@
 
 #include "convert/deepspeed/files/detect.hpp"
 #include "convert/deepspeed/files/file_set.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
 #include "convert/deepspeed/model_parallel/pipeline_stages.hpp"
 
 namespace ckpt::deepspeed {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
 
 namespace ckpt::deepspeed {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "convert/deepspeed/files/partition_index.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/stages/partition_index.hpp"
 #include "format/model/map_rules.hpp"
 
 namespace ckpt::deepspeed {

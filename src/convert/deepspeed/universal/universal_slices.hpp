@@ -6,8 +6,8 @@
 
 #include "convert/deepspeed/files/file_set.hpp"
 #include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
 #include "convert/deepspeed/model_parallel/sliced_tensors.hpp"
 
 namespace ckpt::deepspeed {

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/writer/slice_marks.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
 #include "convert/deepspeed/writer/writer.hpp"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "convert/deepspeed/files/files.hpp"
-#include "convert/deepspeed/model_parallel/model_parallel_files.hpp"
+#include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/writer/expert_layout.hpp"
 #include "convert/deepspeed/writer/rank_request.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
