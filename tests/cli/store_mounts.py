@@ -122,7 +122,7 @@ def check_mounted_inside(job):
     """What is mounted in a checkpoint outlives its deletion, even where it holds files of the same names."""
     job.save(20)
     job.save(21)
-    prune = ("prune", "--keep-last", "1", "--purge-early-below", "0", "--grace", "1s", "--apply", "-y")
+    prune = ("prune", "--keep-last", "1", "--purge-early-below", "0", "--grace", "3s", "--apply", "-y")
     job.run(*prune)
     inside = next((job.store / ".ckpt" / "trash" / "r").glob("step-000000020*/shards/weights"))
     other = next((job.store / "r").glob("step-000000021*/shards/weights"))
@@ -130,7 +130,7 @@ def check_mounted_inside(job):
     check(files == sorted(p.name for p in inside.iterdir()), f"other names: {files}")
     done = subprocess.run(["mount", "--bind", other, inside], text=True, capture_output=True)
     check(done.returncode == 0, "mount --bind", done)
-    time.sleep(1.1)  # its grace period
+    time.sleep(3.1)  # its grace period
     try:
         run = job.run(*prune, code=3)
         check("it is a mount point" in run.stderr, "the mount is not named", run)
