@@ -33,8 +33,8 @@ Flag verify_level_flag() {
       .name = "verify",
       .value = "LEVEL",
       .help =
-          "none: check the structure; read (default): also the checksums of all entries read completely; full: also "
-          "read the output back and compare replicas and master weights",
+          "none: check the structure only; read (default): also verify source checksums; full: also read the output "
+          "back and compare replicas and master weights",
       .choices = {"none", "read", "full"},
       .guesses = {"check"}};
 }

@@ -125,10 +125,9 @@ Verb materialize_verb() {
       .most_arguments = 2,
       .summary = "Copy the tensors that a virtual checkpoint refers to",
       .about =
-          {"CKPT is a virtual checkpoint, written by 'convert --virtual'. OUT is an ordinary copy that needs no other "
-           "files. Without OUT, the copy replaces CKPT: ckpt writes it to a temporary directory next to CKPT, syncs it, "
-           "and swaps the two in one step. The files that CKPT refers to are not changed. If the command is killed, run "
-           "it again: it verifies the finished parts and continues.",
+          {"CKPT is a virtual checkpoint, written by 'convert --virtual'. The copy contains all tensors and needs no "
+           "other files. It is written to OUT. Without OUT it replaces CKPT atomically. Source files are never modified. "
+           "To resume after an interruption, run the same command again.",
            kPathOrName},
       .flags =
           {

@@ -63,8 +63,8 @@ Verb load_verb() {
               {.name = "verify",
                .value = "LEVEL",
                .help =
-                   "none: check the structure; read (default): also the stored hashes of the files that are read, and the "
-                   "checksums of all entries read completely; full: also read the output back",
+                   "none: check the structure only; read (default): also verify source hashes and checksums; full: also "
+                   "read the output back",
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },

@@ -26,12 +26,11 @@ Verb prune_verb() {
            "options. RUN is a pattern of run names (default: all runs). Checkpoints that no rule keeps move to the "
            "trash, where ckpt undelete can restore them during the grace period. After it, the next prune deletes them "
            "permanently.",
-           "Prune never deletes the newest verified checkpoint of a run (the newest, if none is verified). It also keeps "
-           "checkpoints that are pinned, in use, or needed by others; targets of 'latest' and other links; symbolic "
-           "links; virtual checkpoints, which no rule counts; unfinished saves; checkpoints that are unreadable or that "
-           "ckpt repair can fix; and other tools' checkpoints that have no step in their name or were modified in the "
-           "last 10 minutes. Before deleting "
-           "anything it checks the checkpoints that it keeps. The first run of a new or changed policy deletes at most "
+           "Prune never deletes the newest verified checkpoint of a run, or the newest one if none is verified. It also "
+           "keeps checkpoints that are pinned, in use, referenced by others, unreadable, or repairable by ckpt repair; "
+           "the targets of 'latest' and other links, and the links; virtual checkpoints, which count for no rule; and "
+           "unfinished saves. Checkpoints of other tools stay if their name has no step, or for 10 minutes after their "
+           "last change. Before deleting anything, prune checks the checkpoints that it keeps. The first run of a new or changed policy deletes at most "
            "half of the checkpoints unless -y is given. On network file systems, readers register in .ckpt/claims; "
            "prune deletes nothing there for 10 minutes after its first run."},
       .aliases = {"forget", "gc"},

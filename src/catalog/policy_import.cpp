@@ -142,8 +142,8 @@ Result<> hugging_face(Import& in) {
             .metric = metric.starts_with("eval_") ? metric : "eval_" + metric,
             .better = greater ? Rule::Better::higher : Rule::Better::lower});
     in.note(
-        "If the best one is among the newest, the Trainer keeps one more of these; here the best and the newest "
-        "limit - 1 are kept, even if they overlap.");
+        "If the best checkpoint is among the newest, the Trainer keeps one more; ckpt keeps the best and the newest "
+        "limit - 1, even if they overlap.");
   } else {
     in.count(Kind::last, limit);
   }
@@ -158,8 +158,8 @@ Result<> tensor_flow(Import& in) {
   if (every) {
     in.add({.kind = Kind::every, .duration = *every});
     in.note(
-        "TensorFlow counts hours from the start of its manager and forgets preserved checkpoints; here hours count "
-        "from the oldest existing checkpoint, which is kept, and every checkpoint counts.");
+        "TensorFlow counts hours from when its manager starts and stops tracking preserved checkpoints; ckpt counts "
+        "from the oldest existing checkpoint, which it keeps, and tracks all of them.");
   }
   return {};
 }
@@ -172,7 +172,7 @@ Result<> megatron(Import& in) {
     in.add({.kind = Kind::every_steps, .step_interval = *interval});
     in.count(Kind::last, 1);
     in.note(
-        "Megatron deletes only the iteration that its tracker named before; here the policy also applies to older ones.");
+        "Megatron deletes only the previous checkpoint of its tracker; ckpt also applies the policy to older ones.");
   }
   if (most || !interval) in.count(Kind::last, most);
   in.note("The checkpoint that latest_checkpointed_iteration.txt names is never deleted.");

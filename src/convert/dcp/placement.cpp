@@ -14,7 +14,8 @@ namespace ckpt::dcp {
 namespace {
 
 constexpr std::string_view kPlacementHint =
-    "one placement per mesh dimension: S0 splits dimension 0, R replicates; a size follows a colon: R:2,S0:4";
+    "give one placement per mesh dimension: S0 shards dimension 0, R replicates; append :SIZE to set its size, "
+    "as in R:2,S0:4";
 
 /// One dimension of the mesh.
 struct MeshWord {

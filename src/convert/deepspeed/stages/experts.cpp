@@ -236,9 +236,9 @@ bool order_groups(const ModelStates& model, std::uint64_t rank_count, OptimState
 }
 
 std::string reordered_text(std::uint64_t ranks) {
-  return std::to_string(ranks) + (ranks == 1 ? " rank holds its" : " ranks hold their") +
-         " groups of experts in another order than rank 0: DeepSpeed itself loads them only where its processes order "
-         "them so again";
+  return std::to_string(ranks) + (ranks == 1 ? " rank stores its" : " ranks store their") +
+         " groups of experts in a different order from rank 0; DeepSpeed can load them only if its processes use the "
+         "same order again";
 }
 
 std::string check_part_counts(const ModelStates& model, const std::vector<std::uint64_t>& counts,
