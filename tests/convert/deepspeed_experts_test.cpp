@@ -97,7 +97,7 @@ TEST(DeepSpeedExperts, ARankWithItsGroupsInAnotherOrderIsToldOfAndReadAsTheFirst
   const auto map = open_deepspeed(golden_root("deepspeed/moe_mixed_dp4_zero2_bf16"));
   ASSERT_TRUE(map.has_value()) << map.error().message;
   ASSERT_EQ(map->findings.size(), 1u);
-  EXPECT_NE(map->findings[0].text.find("1 rank holds its groups of experts in another order"), std::string::npos);
+  EXPECT_NE(map->findings[0].text.find("1 rank stores its groups of experts in a different order"), std::string::npos);
   for (const NamedObject& object : map->objects) EXPECT_EQ(object.name.find("param_groups@"), std::string::npos);
 }
 
