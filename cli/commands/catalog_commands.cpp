@@ -6,9 +6,9 @@
 #include "catalog/bucket.hpp"
 #include "catalog/filter.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/output/catalog_text.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
-#include "cli/process/session.hpp"
+#include "cli/report/catalog_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 

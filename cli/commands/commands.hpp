@@ -1,6 +1,6 @@
 #pragma once
 
-#include "cli/output/say.hpp"
+#include "cli/report/say.hpp"
 
 namespace ckpt::cli {
 

@@ -5,9 +5,9 @@
 #include <filesystem>
 
 #include "cli/commands/commands.hpp"
-#include "cli/output/conversion_text.hpp"
-#include "cli/output/target_text.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/conversion_text.hpp"
+#include "cli/report/target_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
 #include "format/text/quantity.hpp"

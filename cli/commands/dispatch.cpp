@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "cli/commands/commands.hpp"
+#include "cli/commands/stop_watch.hpp"
 #include "cli/process/signals.hpp"
-#include "cli/process/stop_watch.hpp"
 #include "cli/words/manual.hpp"
 
 namespace ckpt::cli {

@@ -4,9 +4,9 @@
 
 #include "api/doctor/doctor.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/output/disk_text.hpp"
-#include "cli/output/units.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/disk_text.hpp"
+#include "cli/text/units.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/commands/commands.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
-#include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 
 namespace ckpt::cli {

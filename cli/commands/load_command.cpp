@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cli/commands/commands.hpp"
-#include "cli/output/target_text.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/target_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/nearest.hpp"
 

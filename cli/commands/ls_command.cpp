@@ -7,9 +7,9 @@
 #include <set>
 
 #include "cli/commands/commands.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
 #include "cli/output/tree.hpp"
-#include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"

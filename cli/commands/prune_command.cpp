@@ -8,9 +8,9 @@
 #include "catalog/explain.hpp"
 #include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/commands/simulate_command.hpp"
 #include "cli/output/table.hpp"
-#include "cli/process/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 

@@ -5,7 +5,7 @@
 #include "api/catalog/repair.hpp"
 #include "api/convert/salvage.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/words/catalog_words.hpp"
 
 namespace ckpt::cli {

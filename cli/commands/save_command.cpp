@@ -4,12 +4,12 @@
 
 #include "api/catalog/import.hpp"
 #include "api/catalog/store_catalog.hpp"
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/output/catalog_text.hpp"
-#include "cli/output/conversion_text.hpp"
-#include "cli/output/target_text.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/catalog_text.hpp"
+#include "cli/report/conversion_text.hpp"
+#include "cli/report/target_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/parse_number.hpp"
 

@@ -4,7 +4,7 @@
 
 #include "api/catalog/simulate_prune.hpp"
 #include "catalog/explain.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 

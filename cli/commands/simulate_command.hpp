@@ -1,6 +1,6 @@
 #pragma once
 
-#include "api/catalog/prune_policies.hpp"
+#include "api/prune_policies.hpp"
 #include "cli/commands/commands.hpp"
 
 namespace ckpt::cli {

@@ -2,7 +2,7 @@
 
 #include "api/catalog/undelete.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
 #include "cli/words/catalog_words.hpp"
 
 namespace ckpt::cli {

@@ -4,11 +4,11 @@
 #include <cctype>
 
 #include "api/catalog/scrub.hpp"
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/output/catalog_text.hpp"
-#include "cli/output/verify_text.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/catalog_text.hpp"
+#include "cli/report/verify_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 

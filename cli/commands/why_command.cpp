@@ -2,10 +2,10 @@
 
 #include "api/catalog/why.hpp"
 #include "catalog/explain.hpp"
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/output/catalog_text.hpp"
-#include "cli/process/session.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/report/catalog_text.hpp"
 #include "cli/words/catalog_words.hpp"
 
 namespace ckpt::cli {

@@ -14,8 +14,8 @@
 #include <cstring>
 #include <ctime>
 
-#include "cli/output/units.hpp"
-#include "cli/output/utf8.hpp"
+#include "cli/text/units.hpp"
+#include "cli/text/utf8.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

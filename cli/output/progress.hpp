@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "cli/output/console.hpp"
-#include "cli/output/units.hpp"
+#include "cli/text/units.hpp"
 
 namespace ckpt::cli {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "cli/output/units.hpp"
+#include "cli/text/units.hpp"
 
 namespace ckpt::cli {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <string_view>
 
-#include "cli/output/units.hpp"
+#include "cli/text/units.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "cli/output/units.hpp"
+#include "cli/text/units.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

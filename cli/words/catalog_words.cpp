@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "catalog/bucket.hpp"
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "engine/io/host.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/quantity.hpp"

@@ -7,9 +7,9 @@
 
 #include "cli/output/console.hpp"
 #include "cli/output/progress.hpp"
-#include "cli/output/units.hpp"
 #include "cli/process/launch.hpp"
 #include "cli/process/machine.hpp"
+#include "cli/text/units.hpp"
 #include "cli/words/words.hpp"
 
 namespace ckpt {

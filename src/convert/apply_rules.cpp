@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "format/checked.hpp"
+#include "format/text/nearest.hpp"
 
 namespace ckpt {
 namespace {
@@ -128,6 +129,28 @@ Result<> rename_all(Map& map, const MapRules& rules) {
   return {};
 }
 
+/// A listed name is that of a tensor, or the part of it after a wrapper ("model.", "pytorch_model.bin/").
+Result<> keep_order(Map& map, const MapRules& rules) {
+  std::unordered_set<std::string_view> names;
+  std::vector<std::string> all;
+  const auto add = [&](const std::string& name) {
+    if (name.empty() || !names.insert(name).second) return;
+    all.push_back(name);
+    for (std::size_t at = name.find_first_of("./"); at != std::string::npos; at = name.find_first_of("./", at + 1))
+      names.insert(std::string_view(name).substr(at + 1));
+  };
+  for (const Tensor& tensor : map.tensors) add(tensor.role == Role::slot ? tensor.parameter : tensor.name);
+  for (const Alias& alias : map.aliases) add(alias.name);
+  for (const std::string& name : rules.parameters()) {
+    if (names.contains(name)) continue;
+    Error error = about(rules, {.name = name}, "listed in parameters, but no tensor has this name");
+    if (const auto meant = nearest(name, all)) error.hint = "did you mean " + *meant + "?";
+    return fail(std::move(error));
+  }
+  map.parameter_order = rules.parameters();
+  return {};
+}
+
 }  // namespace
 
 Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
@@ -153,6 +176,7 @@ Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
     map.index = std::make_shared<RuledIndex>(std::move(map.index), std::move(origins));
   }
   CKPT_CHECK(rename_all(map, rules));
+  CKPT_CHECK(keep_order(map, rules));
   for (const std::string& pattern : rules.unused()) {
     map.findings.push_back({.severity = Severity::warning,
                             .text = fmt::format("{}: the rule for '{}' matches no tensor", rules.path(), pattern)});

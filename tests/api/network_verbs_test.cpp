@@ -11,7 +11,7 @@
 
 #include "api/catalog/scrub.hpp"
 #include "api/verbs.hpp"
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "engine/io/remove_tree.hpp"
 #include "engine/locks/claims.hpp"
 #include "engine/publish/publish.hpp"

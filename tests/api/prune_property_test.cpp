@@ -14,8 +14,8 @@
 
 #include "api/catalog/prune.hpp"
 #include "api/catalog/undelete.hpp"
-#include "catalog/index/marks.hpp"
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/marks.hpp"
+#include "catalog/scan/utc.hpp"
 #include "catalog/store_builder.hpp"
 #include "engine/store/run_directory.hpp"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/store_builder.hpp"
 #include "support/fault_io.hpp"
 

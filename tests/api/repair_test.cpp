@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/store_builder.hpp"
 #include "support/fault_io.hpp"
 

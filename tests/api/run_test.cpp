@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/hash.hpp"
 #include "support/fault_io.hpp"

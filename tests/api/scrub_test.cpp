@@ -8,7 +8,7 @@
 #include <string>
 
 #include "api/catalog/store_catalog.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/store_builder.hpp"
 #include "support/fault_io.hpp"
 

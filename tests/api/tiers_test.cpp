@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "catalog/index/entry.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 #include "support/tiered_job.hpp"

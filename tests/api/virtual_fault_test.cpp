@@ -11,7 +11,7 @@
 
 #include "api/catalog/prune.hpp"
 #include "api/verbs.hpp"
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 #include "support/fault_io.hpp"
 #include "support/file_bytes.hpp"
 #include "support/golden.hpp"

@@ -1,5 +1,5 @@
 // Which checkpoints links in a store lead to.
-#include "catalog/index/links.hpp"
+#include "catalog/scan/links.hpp"
 
 #include <gtest/gtest.h>
 

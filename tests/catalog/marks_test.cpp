@@ -1,11 +1,11 @@
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "support/fault_io.hpp"
 #include "support/memory_io.hpp"
 

@@ -1,5 +1,5 @@
 // When a virtual checkpoint that left a mark is gone, and when that is not proven.
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 
 #include <gtest/gtest.h>
 

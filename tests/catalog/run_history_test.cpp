@@ -1,4 +1,4 @@
-#include "catalog/index/run_history.hpp"
+#include "catalog/scan/run_history.hpp"
 
 #include <gtest/gtest.h>
 

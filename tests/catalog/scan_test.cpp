@@ -1,10 +1,10 @@
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/scan.hpp"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
-#include "catalog/index/utc.hpp"
+#include "catalog/scan/utc.hpp"
 #include "store_builder.hpp"
 #include "support/fault_io.hpp"
 

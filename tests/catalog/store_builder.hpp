@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "engine/io/io.hpp"
 #include "engine/store/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/trash_deeds.hpp"
 #include "engine/store/run_directory.hpp"
 #include "support/fault_io.hpp"

@@ -1,4 +1,4 @@
-#include "cli/output/errors.hpp"
+#include "cli/report/errors.hpp"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

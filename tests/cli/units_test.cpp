@@ -1,4 +1,4 @@
-#include "cli/output/units.hpp"
+#include "cli/text/units.hpp"
 
 #include <gtest/gtest.h>
 

@@ -10,11 +10,11 @@
 #include <utility>
 
 #include "api/catalog/import_link.hpp"
-#include "api/catalog/prune_policies.hpp"
 #include "api/convert/conversion.hpp"
 #include "api/convert/target.hpp"
+#include "api/prune_policies.hpp"
 #include "api/run/run_series.hpp"
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/scan.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/open_source.hpp"

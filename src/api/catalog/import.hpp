@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/marks.hpp"
 #include "format/result.hpp"
 
 /// Imports files from anywhere into a store: `ckpt save`.

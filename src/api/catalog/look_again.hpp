@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "catalog/index/entry.hpp"
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/scan.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 

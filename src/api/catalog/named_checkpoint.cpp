@@ -7,8 +7,8 @@
 #include <string_view>
 #include <utility>
 
-#include "api/catalog/prune_policies.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/policy_toml.hpp"
 #include "engine/store/inbox.hpp"

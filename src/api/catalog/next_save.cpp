@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "api/catalog/prune_policies.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/prune_policies.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/policy_toml.hpp"
 #include "engine/io/replace_file.hpp"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "catalog/index/entry.hpp"
-#include "catalog/index/run_history.hpp"
 #include "catalog/interval_policy.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/run_history.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 

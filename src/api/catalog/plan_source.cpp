@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "api/catalog/prune_policies.hpp"
+#include "api/prune_policies.hpp"
 #include "catalog/failure_rate.hpp"
-#include "catalog/index/run_history.hpp"
+#include "catalog/scan/run_history.hpp"
 
 namespace ckpt {
 namespace {

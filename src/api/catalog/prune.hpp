@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "api/catalog/prune_policies.hpp"
+#include "api/prune_policies.hpp"
 #include "api/verbs.hpp"
 #include "catalog/explain.hpp"
-#include "catalog/index/entry.hpp"
 #include "catalog/retain.hpp"
+#include "catalog/scan/entry.hpp"
 #include "catalog/trash/trash.hpp"
 
 /// Retention of a store: decided first, carried out second, from the same plan.

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "api/catalog/look_again.hpp"
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 #include "catalog/support.hpp"
 
 namespace ckpt {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/catalog/prune.hpp"
-#include "catalog/index/own_links.hpp"
+#include "catalog/scan/own_links.hpp"
 
 namespace ckpt {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <utility>
 
-#include "catalog/index/entry.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/trash/strays.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/detection.hpp"

@@ -10,7 +10,7 @@
 
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/catalog.hpp"
-#include "catalog/index/lacks_files.hpp"
+#include "catalog/scan/lacks_files.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "api/verbs.hpp"
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 
 /// `ckpt verify --all`: verifies the checkpoints of a store, never and least recently verified
 /// first, so that a share every night reaches each. The result is stored in the checkpoint, as a

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "api/catalog/prune_policies.hpp"
+#include "api/prune_policies.hpp"
 #include "catalog/simulate.hpp"
 
 namespace ckpt {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <tuple>
 
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
 

@@ -15,7 +15,7 @@
 #include "api/convert/step_counters.hpp"
 #include "api/convert/target.hpp"
 #include "api/convert/target_extras.hpp"
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 #include "convert/apply_rules.hpp"
 #include "convert/identity.hpp"
 #include "convert/target_paths.hpp"

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "catalog/index/entry.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/io/stat_if_present.hpp"
 #include "engine/locks/claims.hpp"

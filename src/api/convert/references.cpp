@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 #include "convert/extras.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/io/real_path.hpp"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "api/convert/check.hpp"
-#include "catalog/index/entry.hpp"
-#include "catalog/index/marks.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/open_source.hpp"
 #include "engine/io/overlay_io.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "catalog/index/reference_marks.hpp"
+#include "catalog/scan/reference_marks.hpp"
 #include "convert/detection.hpp"
 #include "convert/extras.hpp"
 #include "engine/io/real_path.hpp"

@@ -6,11 +6,11 @@
 #include <bit>
 #include <utility>
 
-#include "api/catalog/prune_policies.hpp"
+#include "api/prune_policies.hpp"
 #include "api/run/first_failure.hpp"
-#include "catalog/index/entry.hpp"
-#include "catalog/index/marks.hpp"
-#include "catalog/index/protection.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
+#include "catalog/scan/protection.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"

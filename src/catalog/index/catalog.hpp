@@ -7,7 +7,7 @@
 #include "catalog/index/database.hpp"
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/scan.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "catalog/index/database.hpp"
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::catalog {

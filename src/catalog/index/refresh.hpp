@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "catalog/index/database.hpp"
-#include "catalog/index/links.hpp"
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/links.hpp"
+#include "catalog/scan/scan.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "catalog/index/database.hpp"
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "format/result.hpp"
 
 /// Entries as rows, and back. Each function may be part of a transaction that its caller began.

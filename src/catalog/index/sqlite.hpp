@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "catalog/bucket.hpp"
-#include "catalog/index/entry.hpp"
+#include "catalog/scan/entry.hpp"
 #include "engine/io/exceptions_to_result.hpp"
 #include "format/result.hpp"
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "catalog/index/entry.hpp"
 #include "catalog/index/rows.hpp"
-#include "catalog/index/scan.hpp"
 #include "catalog/index/sqlite.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/scan.hpp"
 #include "catalog/trash/place.hpp"
 
 namespace ckpt::catalog {

@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "catalog/index/scan.hpp"
+#include "catalog/scan/scan.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/io/replace_file.hpp"

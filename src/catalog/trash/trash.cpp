@@ -9,8 +9,8 @@
 #include <thread>
 #include <utility>
 
-#include "catalog/index/entry.hpp"
-#include "catalog/index/protection.hpp"
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/protection.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/recycle.hpp"
 #include "catalog/trash/strays.hpp"

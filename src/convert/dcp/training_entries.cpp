@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "convert/apply_rules.hpp"
 #include "convert/dcp/entry_set.hpp"
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
@@ -80,10 +81,11 @@ class TrainingEntries {
     const std::string what = state_.unplaced.empty() ? std::string()
                                                      : fmt::format("cannot match {} optimizer tensors to parameters: ",
                                                                    state_.unplaced.size());
-    return {.code = Errc::unsupported,
-            .message = fmt::format("{}: {}{}", request_.target, what, state_.unplaced_reason),
-            .tensor = state_.unplaced.empty() ? std::string() : map_.tensors[state_.unplaced.front()].name,
-            .hint = "--only weights    converts the model only"};
+    return {
+        .code = Errc::unsupported,
+        .message = fmt::format("{}: {}{}", request_.target, what, state_.unplaced_reason),
+        .tensor = state_.unplaced.empty() ? std::string() : map_.tensors[state_.unplaced.front()].name,
+        .hint = state_.members_in_order ? "--only weights    converts the model only" : std::string(kListParameters)};
   }
 
   Path path_of(const std::string& name, const Path& path) const {

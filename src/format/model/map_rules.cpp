@@ -1,6 +1,7 @@
 #include "format/model/map_rules.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 #include "format/checked.hpp"
@@ -53,6 +54,20 @@ Result<MapRules::HeldRule> parse_held(const json::Value& value) {
   }
   if (!checked_volume(held.shape)) return fail(Errc::usage, held.name + ": its shape overflows 64 bits");
   return held;
+}
+
+/// Names, each once.
+Result<std::vector<std::string>> parse_parameters(const json::Value& value) {
+  if (value.array() == nullptr || value.array()->empty()) return fail(Errc::usage, "parameters is not a list of names");
+  std::vector<std::string> out;
+  std::unordered_set<std::string_view> seen;
+  for (const json::Value& name : *value.array()) {
+    if (name.text() == nullptr || name.text()->empty())
+      return fail(Errc::usage, "parameters holds something other than names");
+    if (!seen.insert(*name.text()).second) return fail(Errc::usage, "parameters has " + *name.text() + " twice");
+    out.push_back(*name.text());
+  }
+  return out;
 }
 
 Result<MapRules::Rule> parse_rule(const json::Value& value) {
@@ -115,11 +130,13 @@ std::optional<std::vector<std::string_view>> match_stars(std::string_view text, 
 
 Result<MapRules> MapRules::parse(std::string_view text, const std::string& path) {
   const auto failed = [&](const Error& cause) {
-    return fail({.code = Errc::usage,
-                 .message = path + ": --map: " + cause.message,
-                 .file = path,
-                 .offset = cause.offset,
-                 .hint = "the file is {\"ckpt-map\": 1, \"rules\": [...]}; docs/formats.md has examples"});
+    return fail(
+        {.code = Errc::usage,
+         .message = path + ": --map: " + cause.message,
+         .file = path,
+         .offset = cause.offset,
+         .hint =
+             "the file is {\"ckpt-map\": 1, \"rules\": [...], \"parameters\": [...]}; docs/formats.md has examples"});
   };
   const auto document = json::parse(text, {.max_bytes = kMostBytes});
   if (!document) return failed(document.error());
@@ -128,12 +145,21 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
   if (version == nullptr || version->natural() == nullptr || *version->natural() != 1) {
     return failed({.message = "it does not begin with \"ckpt-map\": 1"});
   }
-  if (rules == nullptr || rules->array() == nullptr) return failed({.message = "it has no list of rules"});
-  if (auto known = check_members(*document->object(), {"ckpt-map", "rules"}); !known) return failed(known.error());
+  const json::Value* parameters = document->find("parameters");
+  if ((rules == nullptr && parameters == nullptr) || (rules != nullptr && rules->array() == nullptr))
+    return failed({.message = "it has no list of rules"});
+  if (auto known = check_members(*document->object(), {"ckpt-map", "rules", "parameters"}); !known)
+    return failed(known.error());
   MapRules out;
   out.path_ = path;
   out.hash_ = hash128(text);
-  for (const json::Value& value : *rules->array()) {
+  if (parameters != nullptr) {
+    auto names = parse_parameters(*parameters);
+    if (!names) return failed(names.error());
+    out.parameters_ = *std::move(names);
+  }
+  const json::Array none;
+  for (const json::Value& value : rules != nullptr ? *rules->array() : none) {
     auto rule = parse_rule(value);
     if (!rule) {
       return failed({.message = "rule " + std::to_string(out.rules_.size() + 1) + ": " + rule.error().message});

@@ -233,6 +233,9 @@ struct Map {
   /// Tensors are in the order of the model's modules, by which an optimizer numbers parameters. Files that sort names
   /// (safetensors, the universal format) do not keep it.
   bool module_order = false;
+  /// The parameters in the model's order, as the user gives it where the files do not keep it; names in the map, or in
+  /// the model where the map's names begin with a wrapper of it. Empty: not given.
+  std::vector<std::string> parameter_order{};
   bool collection = false;  ///< several files that are read together, though each is complete without the others
   std::shared_ptr<const ChunkIndex> index{};
   LeafHashes hashes{};

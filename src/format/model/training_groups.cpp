@@ -134,7 +134,7 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
       write_text(value, text);
     }
     const auto [at, is_new] = by_options.emplace(std::move(text), out.size());
-    if (is_new) out.push_back({.options = std::move(mine)});
+    if (is_new) out.push_back({.options = std::move(mine), .in_order = false});
     out[at->second].names.push_back(key);
   }
   return out;

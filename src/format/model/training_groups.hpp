@@ -23,6 +23,7 @@ struct SpelledGroup {
   std::vector<std::pair<std::string, Value>> options{};
   std::vector<std::string> names{};      ///< of members, as stored; empty if they are numbered
   std::vector<std::uint64_t> numbers{};  ///< of members; empty if they are named
+  bool in_order = true;                  ///< members are in the optimizer's order, not in that of the keys
 };
 
 /// Reads the values below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -69,12 +71,14 @@ class Assembly {
     find_optimizer();
     find_wrapper();
     add_model();
+    find_order();
     place_named_slots();
     read_optimizer_groups();
     place_numbered();
     read_steps();
-    settle_kinds();
+    decide_kinds();
     add_one_group();
+    order_members();
     read_progress(shelf_, root_ ? &*root_ : nullptr, map_.meta.step, out_);
     for (const NamedObject& object : source_.objects) {
       if (!shelf_.is_taken(object)) (is_random(object) ? out_.rng : out_.rest).push_back(object);
@@ -242,6 +246,28 @@ class Assembly {
     for (const Alias& alias : map_.aliases) tied_.insert(alias.name);
   }
 
+  /// The order of the modules: as the user gives it, or as the map has it. Sorted names are in no order of modules,
+  /// whatever the file: they passed through one that sorts.
+  void find_order() {
+    std::unordered_map<std::string_view, std::size_t> by_name;
+    for (std::size_t i = 0; i < out_.model.size(); ++i) by_name.emplace(out_.model[i].name, i);
+    for (const Alias& tie : out_.ties) {
+      if (const auto target = by_name.find(tie.target); target != by_name.end())
+        by_name.emplace(tie.name, target->second);
+    }
+    std::unordered_set<std::size_t> seen;
+    for (const std::string& name : map_.parameter_order) {
+      const auto entry = by_name.find(without_wrapper(name));
+      if (entry != by_name.end() && seen.insert(entry->second).second) listed_.push_back(entry->second);
+    }
+    constexpr std::size_t kFew = 4;  // names that may well be sorted by chance
+    ordered_ =
+        !listed_.empty() ||
+        (map_.module_order && (weights_.size() < kFew || !std::ranges::is_sorted(weights_, {}, [](const Weight& w) {
+                                 return std::string_view(w.item->name);
+                               })));
+  }
+
   void place(std::size_t entry, std::uint32_t index) {
     ModelTensor& to = out_.model[entry];
     const std::string& slot = tensor(index).slot;
@@ -363,7 +389,12 @@ class Assembly {
     const bool unnamed =
         std::ranges::any_of(spelled_, [](const auto& g) { return g.names.empty() && !g.numbers.empty(); });
     if (unnamed && !name_by_order(shapes)) {
-      out_.unplaced_reason = "the optimizer numbers its parameters, and their shapes and order do not identify them";
+      out_.unplaced_reason =
+          !listed_.empty()
+              ? "the optimizer numbers its parameters, and the listed ones do not fit their number and shapes"
+          : ordered_
+              ? "the optimizer numbers its parameters, and their shapes and order do not identify them"
+              : "the optimizer numbers its parameters in the order of the model, which the source does not record";
     }
     for (const KeyedSlot& slot : slots_) {
       if (!slot.number) continue;
@@ -377,18 +408,26 @@ class Assembly {
     }
   }
 
+  /// The entries that an optimizer may have, in the order of the modules.
+  std::vector<std::size_t> in_order() const {
+    if (!listed_.empty()) return listed_;
+    std::vector<std::size_t> out(out_.model.size());
+    std::iota(out.begin(), out.end(), std::size_t{0});
+    return out;
+  }
+
   bool name_by_order(const std::unordered_map<std::uint64_t, Shape>& shapes) {
     for (const bool with_usual_buffers : {false, true}) {
       std::vector<Shape> candidates;
       std::vector<std::size_t> entries;
-      for (std::size_t i = 0; i < out_.model.size(); ++i) {
+      for (const std::size_t i : in_order()) {
         const ModelTensor& entry = out_.model[i];
-        if (entry.kind == ModelTensor::Kind::buffer || !is_real(tensor(*entry.tensor).dtype)) continue;
-        if (!with_usual_buffers && is_usual_buffer(entry.name)) continue;
+        if (entry.kind == ModelTensor::Kind::buffer || !entry.tensor || !is_real(tensor(*entry.tensor).dtype)) continue;
+        if (!with_usual_buffers && listed_.empty() && is_usual_buffer(entry.name)) continue;
         candidates.push_back(entry.shape);
         entries.push_back(i);
       }
-      const auto found = name_members(candidates, spelled_, shapes, map_.module_order);
+      const auto found = name_members(candidates, spelled_, shapes, ordered_);
       if (!found) continue;
       for (std::size_t g = 0; g < found->size(); ++g) {
         for (std::size_t m = 0; m < (*found)[g].size(); ++m) {
@@ -435,12 +474,18 @@ class Assembly {
   }
 
   /// Which tensors are trained, frozen, or buffers.
-  void settle_kinds() {
+  void decide_kinds() {
+    const std::unordered_set<std::size_t> listed(listed_.begin(), listed_.end());
     const bool is_told = (!map_.nested && out_.has_optimizer) ||
                          std::ranges::any_of(map_.tensors, [](const Tensor& t) { return t.role == Role::buffer; });
-    for (ModelTensor& entry : out_.model) {
+    for (std::size_t i = 0; i < out_.model.size(); ++i) {
+      ModelTensor& entry = out_.model[i];
       if (entry.group || entry.kind == ModelTensor::Kind::trained) {
         entry.kind = ModelTensor::Kind::trained;
+        continue;
+      }
+      if (listed.contains(i)) {
+        entry.kind = out_.has_optimizer ? ModelTensor::Kind::frozen : ModelTensor::Kind::trained;
         continue;
       }
       if (entry.kind == ModelTensor::Kind::buffer) continue;
@@ -466,6 +511,23 @@ class Assembly {
     out_.groups.push_back(std::move(all));
   }
 
+  /// Members that no file lists in order are in that of the modules, where it is known.
+  void order_members() {
+    const bool as_stored = !spelled_.empty() && std::ranges::all_of(spelled_, &SpelledGroup::in_order);
+    out_.members_in_order = as_stored || ordered_;
+    if (as_stored || listed_.empty()) return;
+    std::unordered_map<std::size_t, std::size_t> place_of;
+    for (const std::size_t entry : listed_) place_of.emplace(entry, place_of.size());
+    const auto place = [&](std::size_t entry) {
+      const auto at = place_of.find(entry);
+      return at == place_of.end() ? SIZE_MAX : at->second;
+    };
+    for (ParameterGroup& group : out_.groups) {
+      std::ranges::stable_sort(group.members, {}, place);
+      if (!group.members.empty() && place(group.members.back()) == SIZE_MAX) out_.members_in_order = false;
+    }
+  }
+
   static bool is_random(const NamedObject& object) { return lower_text(object.name).find("rng") != std::string::npos; }
 
   struct Weight {
@@ -485,6 +547,8 @@ class Assembly {
   std::unordered_map<std::string, std::size_t> by_source_{};  // name in the source -> entry
   std::unordered_map<std::string, std::size_t> by_key_{};     // as optimizer state spells it -> entry
   std::unordered_map<std::uint64_t, std::size_t> by_number_{};
+  std::vector<std::size_t> listed_{};  // entries, in the order that the user gives
+  bool ordered_ = false;               // the entries are in the order of the modules, or the listed ones are
   std::unordered_set<std::string> tied_{};
 };
 

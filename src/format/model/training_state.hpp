@@ -19,7 +19,8 @@
 ///               partitions too, which their reader maps so, with `optimizer.param_groups` and `optimizer.group_state`)
 ///   per index   <optimizer>.state.<number>.<slot>; groups list numbers (torch.optim in .pt files, Trainer, Lightning).
 ///               Numbers become names by `param_names` of the groups, else by order and shape (match_parameters) where
-///               the map keeps the order of the modules, else by shape, and only where one answer fits
+///               the map keeps the order of the modules or the user gives it (Map::parameter_order), else by shape,
+///               and only where one answer fits
 ///   flattened   optimizer.param_groups.<parameter>.<option> (flatten_optimizer_state_dict): parameters with equal
 ///               options form one group
 ///   weights     no optimizer: every floating-point tensor that is not known as a buffer counts as trained
@@ -106,6 +107,8 @@ struct TrainingState {
   std::vector<ParameterGroup> groups{};
   bool has_optimizer = false;      ///< there are slots, masters or groups
   bool has_group_options = false;  ///< groups come from the source, with their options
+  /// Members of groups are in the optimizer's order, by which flat tensors hold them. False: no file tells the order.
+  bool members_in_order = true;
   std::optional<LossScale> loss_scale{};
   std::optional<Value> scheduler{};  ///< state dict of the learning-rate scheduler
   Counters counters{};

@@ -46,6 +46,7 @@ std::unique_ptr<RankRequest> RankRequests::of(std::uint64_t rank) const {
   map.files = source.files;
   map.meta = source.meta;
   map.module_order = source.module_order;
+  map.parameter_order = source.parameter_order;
   map.tensors.resize(source.tensors.size());
   WriteRequest& request = out->request;
   request.source = &map;

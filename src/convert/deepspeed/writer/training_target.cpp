@@ -7,6 +7,7 @@
 #include <cmath>
 #include <memory>
 
+#include "convert/apply_rules.hpp"
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
 #include "convert/deepspeed/writer/target_limits.hpp"
@@ -192,16 +193,17 @@ class Preparation {
     }
     if (out_.fresh) {
       drop_optimizer();
-      return {};
+      return check_order();
     }
     const std::string fresh = "--fresh-optimizer    starts with a new optimizer";
     if (!state.has_optimizer) return fail(cannot_hold(request_, "the source holds no optimizer state", {}, fresh));
+    const std::string remedy = state.members_in_order ? fresh : std::string(kListParameters);
     if (!state.unplaced.empty()) {
       const std::string& name = map_.tensors[state.unplaced.front()].name;
       return fail(cannot_hold(request_, fmt::format("{}: its parameter is not known: {}", name, state.unplaced_reason),
-                              name, fresh));
+                              name, remedy));
     }
-    if (!state.unplaced_reason.empty()) return fail(cannot_hold(request_, state.unplaced_reason, {}, fresh));
+    if (!state.unplaced_reason.empty()) return fail(cannot_hold(request_, state.unplaced_reason, {}, remedy));
     if (!state.has_group_options)
       return fail(
           cannot_hold(request_, "the source holds no parameter groups (learning rate, weight decay, ...)", {}, fresh));
@@ -210,7 +212,15 @@ class Preparation {
       return fail(cannot_hold(request_, entry.name + ": no parameter group has it, though it has optimizer state",
                               entry.name, fresh));
     }
-    return {};
+    return check_order();
+  }
+
+  /// Optimizers load flat tensors and numbered state by position: in another order each parameter would get another's.
+  Result<> check_order() const {
+    if (out_.state.members_in_order || universal_ || (out_.stage == 0 && out_.fresh)) return {};
+    return fail(cannot_hold(request_,
+                            "DeepSpeed loads parameters in the order of the model, which the source does not record",
+                            {}, std::string(kListParameters)));
   }
 
   void drop_optimizer() {
@@ -223,6 +233,7 @@ class Preparation {
     }
     state.loss_scale.reset();
     if (dropped != 0) note(fmt::format("--fresh-optimizer: {} tensors of optimizer state are left out", dropped));
+    if (!state.unplaced_reason.empty()) state.groups.clear();  // whose members are not known
     if (!state.groups.empty() || !state.has_optimizer) return;
     ParameterGroup all;
     for (std::size_t i = 0; i < state.model.size(); ++i) {

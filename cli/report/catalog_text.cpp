@@ -1,0 +1,210 @@
+#include "cli/report/catalog_text.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "catalog/bucket.hpp"
+#include "catalog/scan/lacks_files.hpp"
+#include "catalog/scan/utc.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+/// null if there is no time.
+void put_time(json::Writer& out, std::string_view key, const std::optional<catalog::Time>& time) {
+  put_optional(out, key, time ? catalog::time_text(*time) : "");
+}
+
+/// JSON has no numbers for some of them.
+void put_number(json::Writer& out, double value) {
+  if (std::isnan(value)) {
+    out.value("nan");
+  } else if (std::isinf(value)) {
+    out.value(value > 0 ? "inf" : "-inf");
+  } else {
+    out.value(value);
+  }
+}
+
+std::string joined(const std::vector<std::string>& texts) {
+  std::string out;
+  for (const std::string& text : texts) out += (out.empty() ? "" : ",") + text;
+  return out;
+}
+
+std::string metrics_text(const catalog::Checkpoint& checkpoint) {
+  std::string out;
+  for (const auto& [name, value] : checkpoint.metrics)
+    out += fmt::format("{}{}={:.6g}", out.empty() ? "" : " ", name, value);
+  return out;
+}
+
+/// Why it stays, or is not usable, and its notes.
+std::string note_text(const catalog::Entry& entry) {
+  std::string out;
+  const auto add = [&](std::string text) { out += (out.empty() ? "" : "; ") + std::move(text); };
+  for (const catalog::Pin& pin : entry.checkpoint.pins) {
+    std::string text = "pinned";
+    if (!pin.name.empty()) text += " " + pin.name;
+    if (pin.until) text += " until " + catalog::time_text(*pin.until).substr(0, 10);
+    if (!pin.reason.empty()) text += ": " + pin.reason;
+    add(std::move(text));
+  }
+  for (const std::string& tracker : entry.checkpoint.trackers) add("named by " + tracker);
+  if (const auto verified = entry.last(catalog::Mark::Kind::verified);
+      verified && entry.checkpoint.state == catalog::State::verified)
+    add("verified " + catalog::time_text(*verified).substr(0, 10));
+  if (const auto restored = entry.last(catalog::Mark::Kind::restored))
+    add("restored " + catalog::time_text(*restored).substr(0, 10));
+  if (entry.is_demoted()) add("optimizer dropped");
+  for (const catalog::Mark& mark : entry.marks) {
+    if (mark.kind == catalog::Mark::Kind::note) add(mark.text);
+  }
+  if (!entry.reason.empty()) add(entry.reason);
+  return out;
+}
+
+}  // namespace
+
+std::string_view state_word(catalog::State state) {
+  switch (state) {
+    case catalog::State::uncommitted:
+      return "uncommitted";
+    case catalog::State::unreadable:
+      return "unreadable";
+    case catalog::State::repairable:
+      return "repairable";
+    case catalog::State::corrupt:
+      return "corrupt";
+    case catalog::State::committed:
+      return "durable";
+    case catalog::State::verified:
+      return "verified";
+  }
+  return {};
+}
+
+std::string entry_name(const catalog::Entry& entry) {
+  return entry.checkpoint.run + "@" + entry.name;
+}
+
+std::string policy_text(const std::string& policy) {
+  constexpr std::string_view kOf = " of ";
+  const std::size_t at = policy.rfind(kOf);
+  if (at == std::string::npos) return "policy of " + printable(policy);
+  return fmt::format("policy '{}' of {}", printable(policy.substr(0, at)), printable(policy.substr(at + kOf.size())));
+}
+
+std::string age_text(catalog::Time time, catalog::Time now) {
+  const auto age = catalog::elapsed(time, now);
+  if (age < catalog::Duration(0)) return "in the future";
+  const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(age).count();
+  if (minutes < 2) return fmt::format("{} s", age.count() / 1000);
+  if (minutes < 120) return fmt::format("{} min", minutes);
+  if (minutes < 48 * 60) return fmt::format("{} h", minutes / 60);
+  return fmt::format("{} d", minutes / (24 * 60));
+}
+
+Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, SizeStyle sizes, catalog::Time now) {
+  Table out{.columns = {{.title = "RUN", .shrinks = true},
+                        {.title = "STEP", .right = true},
+                        {.title = "STATE"},
+                        {.title = for_people ? "AGE" : "CREATED", .right = for_people},
+                        {.title = for_people ? "SIZE" : "BYTES", .right = true},
+                        {.title = "FORMAT"},
+                        {.title = "METRICS", .shrinks = true},
+                        {.title = "TAGS", .shrinks = true},
+                        {.title = "NOTE", .shrinks = true},
+                        {.title = "ID"}}};
+  if (!for_people) out.columns.push_back({.title = "NAME"});
+  out.rows.reserve(entries.size());
+  for (const catalog::Entry& entry : entries) {
+    const catalog::Checkpoint& checkpoint = entry.checkpoint;
+    std::vector<std::string> row{
+        printable(checkpoint.run),
+        std::to_string(checkpoint.step),
+        catalog::lacks_files(entry) ? "incomplete" : std::string(state_word(checkpoint.state)),
+        for_people ? age_text(checkpoint.created, now) : catalog::time_text(checkpoint.created),
+        for_people ? format_size(checkpoint.bytes, sizes) : std::to_string(checkpoint.bytes),
+        entry.format,
+        printable(metrics_text(checkpoint)),
+        printable(joined(checkpoint.tags)),
+        printable(note_text(entry)),
+        for_people ? checkpoint.id.substr(0, 8) : checkpoint.id};
+    if (!for_people) row.push_back(printable(entry.name));
+    out.rows.push_back(std::move(row));
+  }
+  return out;
+}
+
+std::string draw_csv(const Table& table) {
+  std::string out;
+  const auto cell = [&](const std::string& text, bool first) {
+    if (!first) out += ',';
+    // A spreadsheet calculates a cell that begins so, quoted or not; behind an apostrophe it is text.
+    const bool formula = !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos;
+    if (!formula && text.find_first_of(",\"\r\n") == std::string::npos) {
+      out += text;
+      return;
+    }
+    out += formula ? "\"'" : "\"";
+    for (const char c : text) {
+      if (c == '"') out += '"';
+      out += c;
+    }
+    out += '"';
+  };
+  for (std::size_t i = 0; i < table.columns.size(); ++i) cell(table.columns[i].title, i == 0);
+  out += '\n';
+  for (const auto& row : table.rows) {
+    for (std::size_t i = 0; i < row.size(); ++i) cell(row[i], i == 0);
+    out += '\n';
+  }
+  return out;
+}
+
+void put(json::Writer& out, const catalog::Entry& entry, const std::string& store) {
+  const catalog::Checkpoint& checkpoint = entry.checkpoint;
+  out.begin_object();
+  put_text(out, "run", checkpoint.run);
+  out.member("step", checkpoint.step);
+  put_text(out, "name", entry.name);
+  put_text(out, "path", entry.path(store));
+  out.member("id", checkpoint.id).member("state", state_word(checkpoint.state));
+  put_text(out, "reason", entry.reason);
+  out.member("generation", checkpoint.generation).member("series", checkpoint.series);
+  out.member("series_from", checkpoint.series_from).member("parent", entry.parent);
+  out.member("created", catalog::time_text(checkpoint.created)).member("format", entry.format);
+  out.member("layout", entry.layout);
+  put_text(out, "framework", entry.framework);
+  out.member("bytes", checkpoint.bytes).member("optimizer_bytes", checkpoint.optimizer_bytes);
+  out.member("optimizer_dropped", entry.is_demoted()).member("files", entry.file_count);
+  out.member("referenced_files", entry.referenced_files).member("referenced_bytes", entry.referenced_bytes);
+  out.key("metrics").begin_array();
+  for (const auto& [name, value] : checkpoint.metrics) {
+    out.begin_object();
+    put_text(out, "name", name);
+    put_number(out.key("value"), value);
+    out.end_object();
+  }
+  out.end_array().member("tags", checkpoint.tags).key("pins").begin_array();
+  for (const catalog::Pin& pin : checkpoint.pins) {
+    out.begin_object().member("label", pin.name).member("owner", pin.owner).member("reason", pin.reason);
+    put_time(out, "until", pin.until);
+    out.end_object();
+  }
+  out.end_array().key("notes").begin_array();
+  for (const catalog::Mark& mark : entry.marks) {
+    if (mark.kind == catalog::Mark::Kind::note) out.value(mark.text);
+  }
+  out.end_array();
+  put_time(out, "verified", entry.last(catalog::Mark::Kind::verified));
+  put_time(out, "restored", entry.last(catalog::Mark::Kind::restored));
+  out.member("references", checkpoint.references).member("trackers", checkpoint.trackers);
+  out.member("marks_unreadable", checkpoint.marks_unreadable);
+  out.member("write_s", entry.save ? std::optional(entry.save->write_s) : std::nullopt).end_object();
+}
+
+}  // namespace ckpt::cli

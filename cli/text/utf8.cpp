@@ -1,0 +1,56 @@
+#include "cli/text/utf8.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace ckpt::cli {
+
+CodePoint first_code_point(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {first, 1};
+  std::size_t bytes = 0;
+  unsigned char low = 0x80;
+  unsigned char high = 0xbf;
+  if (first >= 0xc2 && first <= 0xdf) bytes = 2;
+  if (first >= 0xe0 && first <= 0xef) {
+    bytes = 3;
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+  }
+  if (first >= 0xf0 && first <= 0xf4) {
+    bytes = 4;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+  }
+  if (bytes == 0 || text.size() < bytes || byte(1) < low || byte(1) > high) return {};
+  std::uint32_t value = first & (0x7fu >> bytes);
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3fu);
+  }
+  return {value, bytes};
+}
+
+bool is_hidden(std::uint32_t code_point) {
+  struct Span {
+    std::uint32_t first;
+    std::uint32_t last;
+  };
+  // Unicode's general categories Cc, Cf, Zl and Zp, as far as they do not shape a script's letters.
+  static constexpr std::array<Span, 11> spans{{{0x00, 0x1f},
+                                               {0x7f, 0x9f},
+                                               {0xad, 0xad},
+                                               {0x61c, 0x61c},
+                                               {0x180e, 0x180e},
+                                               {0x200b, 0x200f},
+                                               {0x2028, 0x202e},
+                                               {0x2060, 0x206f},
+                                               {0xfeff, 0xfeff},
+                                               {0xfff9, 0xfffb},
+                                               {0xe0000, 0xe007f}}};
+  return std::any_of(spans.begin(), spans.end(),
+                     [&](const Span& span) { return code_point >= span.first && code_point <= span.last; });
+}
+
+}  // namespace ckpt::cli

@@ -1,0 +1,127 @@
+#include "api/prune_policies.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "catalog/policy_flags.hpp"
+#include "catalog/policy_toml.hpp"
+#include "engine/io/replace_file.hpp"
+#include "format/model/value.hpp"
+#include "format/text/json.hpp"
+#include "format/text/json_writer.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::string_view kFormat = "ckpt.policies/1";
+
+bool is_rule(const std::string& flag) {
+  return flag.starts_with("keep");
+}
+
+std::string known_path(const std::string& store) {
+  return join_path(join_path(store, ".ckpt"), "policies.json");
+}
+
+Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& words) {
+  const std::string path = words.file.empty() ? join_path(store, kPolicyFile) : words.file;
+  auto text = read_small_file(io, path, kMostPolicyBytes);
+  if (!text) {
+    Error error = std::move(text).error();
+    if (error.code == Errc::not_found) {
+      error.hint = "create it, or give rules, e.g. --keep-last 3";
+    }
+    return fail(std::move(error));
+  }
+  Policies out{.source = words.file.empty() ? std::string(kPolicyFile) : words.file};
+  CKPT_TRY(catalog::PolicyFile read, catalog::parse_policy_file(*text, path));
+  out.policies = std::move(read.policies);
+  out.run_intervals = std::move(read.run_intervals);
+  out.interval = std::move(read.interval);
+  if (out.policies.empty()) return fail(Errc::usage, path + ": contains no policy");
+  return out;
+}
+
+}  // namespace
+
+Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words) {
+  const bool rules =
+      std::any_of(words.flags.begin(), words.flags.end(), [](const auto& f) { return is_rule(f.first); });
+  const bool imports = !words.import_system.empty();
+  if (rules && imports) return fail(Errc::usage, "--import-policy and rules such as --keep-last exclude each other");
+  if ((rules || imports) && !words.file.empty()) {
+    return fail(Errc::usage, "--policy and rules on the command line exclude each other");
+  }
+  Policies out;
+  if (imports) {
+    CKPT_TRY(auto imported, catalog::import_policy(words.import_system, words.import_options));
+    out.source = "--import-policy " + words.import_system;
+    out.differences = std::move(imported.differences);
+    out.policies.push_back(std::move(imported.policy));
+  } else if (rules) {
+    out.source = "the command line";
+    out.policies.emplace_back();
+  } else {
+    CKPT_TRY(out, from_file(io, store, words));
+  }
+  for (catalog::Policy& policy : out.policies) {
+    for (const auto& [flag, value] : words.flags) CKPT_CHECK(catalog::add_flag(policy, flag, value));
+    if (!catalog::is_empty(policy)) continue;
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: the policy keeps nothing and would delete everything", out.source),
+                 .hint = "keep at least one, e.g. --keep-last 3"});
+  }
+  return out;
+}
+
+Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
+                                                                  const std::string& run) {
+  const std::string path = join_path(store, kPolicyFile);
+  const auto text = read_small_file(io, path, kMostPolicyBytes);
+  if (!text && text.error().code == Errc::not_found) return std::optional<catalog::IntervalRules>();
+  if (!text) return fail(text.error());
+  CKPT_TRY(const catalog::PolicyFile whole, catalog::parse_policy_file(*text, path));
+  const catalog::IntervalRules* rules = interval_of(whole, run);
+  return rules == nullptr ? std::nullopt : std::optional(*rules);
+}
+
+std::string run_in_store(const std::string& store, const std::string& run_directory) {
+  const std::string directory = join_path(run_directory, "");
+  const std::string root = join_path(store, "");
+  if (root == "." && !directory.starts_with('/')) return directory;
+  const std::string above = root + "/";
+  return directory.starts_with(above) ? directory.substr(above.size()) : base_name(directory);
+}
+
+KnownPolicies read_known_policies(Io& io, const std::string& store) {
+  KnownPolicies out;
+  const auto text = read_small_file(io, known_path(store), kMostPolicyBytes);
+  if (!text) return out;
+  const auto root = json::parse(*text, {.max_bytes = kMostPolicyBytes});
+  if (!root) return out;
+  const json::Value* format = root->find("format");
+  const json::Value* sources = root->find("sources");
+  const bool ours = format != nullptr && format->text() != nullptr && *format->text() == kFormat;
+  if (!ours || sources == nullptr || sources->object() == nullptr) return out;
+  for (const auto& [source, value] : *sources->object()) {
+    if (value.array() == nullptr) continue;
+    for (const json::Value& one : *value.array()) {
+      if (one.text() != nullptr) out[source].push_back(*one.text());
+    }
+  }
+  return out;
+}
+
+Result<> write_known_policies(Io& io, const std::string& store, const KnownPolicies& known) {
+  std::string text;
+  json::Writer out(text);
+  out.begin_object().member("format", kFormat).key("sources").begin_object();
+  for (const auto& [source, fingerprints] : known) {
+    if (is_utf8(source)) out.line("\n ").member(source, fingerprints);  // else it is new at the next run as well
+  }
+  out.end_object().end_object();
+  return replace_file(io, known_path(store), text + '\n');
+}
+
+}  // namespace ckpt
