@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -129,23 +131,64 @@ Result<> rename_all(Map& map, const MapRules& rules) {
   return {};
 }
 
-/// A listed name is that of a tensor, or the part of it after a wrapper ("model.", "pytorch_model.bin/").
-Result<> keep_order(Map& map, const MapRules& rules) {
-  std::unordered_set<std::string_view> names;
-  std::vector<std::string> all;
-  const auto add = [&](const std::string& name) {
-    if (name.empty() || !names.insert(name).second) return;
-    all.push_back(name);
+/// The names of tensors and aliases, each also without its first parts: a user may leave out a wrapper ("model.",
+/// "pytorch_model.bin/"). Refers to the map's names.
+class KnownNames {
+ public:
+  explicit KnownNames(const Map& map) {
+    for (const Tensor& tensor : map.tensors) add(tensor.role == Role::slot ? tensor.parameter : tensor.name);
+    for (const Alias& alias : map.aliases) add(alias.name);
+  }
+
+  /// The whole name, or null.
+  const std::string* find(std::string_view name) const {
+    const auto found = whole_of_.find(name);
+    return found == whole_of_.end() ? nullptr : found->second;
+  }
+  Error missing(const MapRules& rules, const std::string& name, const std::string& where) const {
+    Error error = about(rules, {.name = name}, "listed in " + where + ", but no tensor has this name");
+    if (const auto meant = nearest(name, all_)) error.hint = "did you mean " + *meant + "?";
+    return error;
+  }
+
+ private:
+  void add(const std::string& name) {
+    if (name.empty()) return;
+    const auto [known, is_new] = whole_of_.emplace(name, &name);
+    if (!is_new && *known->second == name) return;
+    known->second = &name;  // a whole name counts before a part of another
+    all_.push_back(name);
     for (std::size_t at = name.find_first_of("./"); at != std::string::npos; at = name.find_first_of("./", at + 1))
-      names.insert(std::string_view(name).substr(at + 1));
-  };
-  for (const Tensor& tensor : map.tensors) add(tensor.role == Role::slot ? tensor.parameter : tensor.name);
-  for (const Alias& alias : map.aliases) add(alias.name);
+      whole_of_.emplace(std::string_view(name).substr(at + 1), &name);
+  }
+
+  std::unordered_map<std::string_view, const std::string*> whole_of_;
+  std::vector<std::string> all_;
+};
+
+/// Gives the name of a tied pair that no file holds to the tensor that has the other one.
+Result<> add_tied(Map& map, const MapRules& rules) {
+  std::vector<Alias> added;
+  const KnownNames names(map);
+  for (const auto& [first, second] : rules.tied()) {
+    const std::string* one = names.find(first);
+    const std::string* other = names.find(second);
+    if (one == nullptr && other == nullptr) return fail(names.missing(rules, second, "tied"));
+    if (one != nullptr && other != nullptr) continue;
+    const std::string& held = one != nullptr ? *one : *other;
+    const std::string& given = one != nullptr ? first : second;
+    const auto alias = std::ranges::find(map.aliases, held, &Alias::name);
+    added.push_back({.name = held.substr(0, held.size() - given.size()) + (one != nullptr ? second : first),
+                     .target = alias == map.aliases.end() ? held : alias->target});
+  }
+  std::ranges::move(added, std::back_inserter(map.aliases));
+  return {};
+}
+
+Result<> keep_order(Map& map, const MapRules& rules) {
+  const KnownNames names(map);
   for (const std::string& name : rules.parameters()) {
-    if (names.contains(name)) continue;
-    Error error = about(rules, {.name = name}, "listed in parameters, but no tensor has this name");
-    if (const auto meant = nearest(name, all)) error.hint = "did you mean " + *meant + "?";
-    return fail(std::move(error));
+    if (names.find(name) == nullptr) return fail(names.missing(rules, name, "parameters"));
   }
   map.parameter_order = rules.parameters();
   return {};
@@ -176,6 +219,7 @@ Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root) {
     map.index = std::make_shared<RuledIndex>(std::move(map.index), std::move(origins));
   }
   CKPT_CHECK(rename_all(map, rules));
+  CKPT_CHECK(add_tied(map, rules));
   CKPT_CHECK(keep_order(map, rules));
   for (const std::string& pattern : rules.unused()) {
     map.findings.push_back({.severity = Severity::warning,

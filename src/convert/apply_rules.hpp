@@ -14,10 +14,10 @@ constexpr std::string_view kListParameters =
 
 /// Applies a user's rules to the map: a flat tensor becomes the parameters in it,
 /// each a run of it, and tensors are renamed. A rule that matches nothing is a
-/// finding. The order of the parameters is kept in the map.
+/// finding. The order of the parameters is kept in the map; of tied names the one that no file holds becomes an alias.
 ///
 /// errors  usage: a rule does not fit its tensor (more or fewer elements, not a dense 1-D one), two tensors get one
-///         name, or a listed parameter is missing
+///         name, or a listed or tied name is missing
 Result<> apply_rules(Map& map, const MapRules& rules, const std::string& root);
 
 /// FSDP1's flat parameters, whose shapes are in the model and in no file: names that end in `_flat_param` or

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "cli/output/json.hpp"
+#include "cli/report/document.hpp"
 #include "format/text/json.hpp"
 
 namespace ckpt::cli {

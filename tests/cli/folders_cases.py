@@ -161,6 +161,33 @@ def case_a_trainers_folder_with_deepspeed_is_one_checkpoint(sh):
     sh.run("verify", "direct", "--against", "checkpoint-3", out="0 different, 0 only here, 0 only there")
 
 
+def case_the_order_of_the_parameters_makes_a_trainers_folder_resumable(sh):
+    trainer = sh.checkpoint("folders/hf_trainer")
+    layer = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+             "input_layernorm", "post_attention_layernorm"]
+    names = [f"model.layers.{n}.{part}.weight" for n in (0, 1) for part in layer]
+    names = ["model.embed_tokens.weight", *names, "model.norm.weight", "lm_head.weight"]
+    sh.path("order.json").write_text(json.dumps({"ckpt-map": 1, "parameters": names}))
+    sh.path("short.json").write_text(json.dumps({"ckpt-map": 1, "parameters": names[:-1]}))
+    sh.path("wrong.json").write_text(json.dumps({"ckpt-map": 1, "parameters": [*names, "model.norm.wieght"]}))
+    stage2 = ("--to", "deepspeed", "--zero-stage", "2", "--dp", "2")
+    for target in (stage2, ("--to", "deepspeed-universal"), ("--to", "dcp")):
+        sh.run("convert", trainer, "out", *target, code=12, err="in the order of the model, which the source does not record"
+               "(.|\n)*hint: --map FILE +lists them: .\"ckpt-map\": 1, \"parameters\": ")
+        sh.run("convert", trainer, "out", *target, "--map", "short.json", code=12, err="the listed ones do not fit their number and shapes")
+        sh.run("convert", trainer, "out", *target, "--map", "wrong.json", code=2, err="model.norm.wieght(.|\n)*did you mean model.norm.weight")
+        check(not sh.path("out").exists(), "out")
+    sh.run("convert", trainer, "ds", *stage2, "--map", "order.json")
+    sh.run("convert", "ds", "dcp", "--to", "dcp")
+    sh.run("convert", trainer, "direct", "--to", "dcp", "--map", "order.json")
+    sh.run("verify", "direct", "--against", "dcp", out="0 different, 0 only here, 0 only there")
+    # A new optimizer is laid out in the same order: DeepSpeed takes its masters by position.
+    sh.run("convert", trainer, "fresh", *stage2, "--fresh-optimizer", code=12, err="DeepSpeed loads parameters in the order of the model")
+    sh.run("convert", trainer, "fresh", *stage2, "--fresh-optimizer", "--map", "order.json")
+    sh.run("convert", trainer, "whole", "--to", "deepspeed", "--zero-stage", "0", "--dp", "1", "--fresh-optimizer")
+    sh.run("verify", "fresh", "--against", "ds", code=1, out="0 different, 0 only here, 42 only there")
+
+
 def case_a_quantised_model_keeps_its_integers_and_what_tells_of_them(sh):
     config = b'{"model_type":"llama","torch_dtype":"float16","quantization_config":{"quant_method":"gptq","bits":4,"dtype":"float16"}}'
     sh.path("gptq").mkdir()

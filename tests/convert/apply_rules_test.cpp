@@ -43,6 +43,46 @@ Map flat_map() {
   return map;
 }
 
+TEST(ApplyRules, ListedParametersAreTensorsOfTheMap) {
+  const auto listed = [](const std::string& names) {
+    return *MapRules::parse(R"({"ckpt-map": 1, "parameters": [)" + names + "]}", "m.json");
+  };
+  Map map = flat_map();
+  map.aliases.push_back({.name = "wrapped.tied", .target = "other"});
+  ASSERT_TRUE(apply_rules(map, listed(R"("tied", "other", "_flat_param")"), "root").has_value());
+  EXPECT_EQ(map.parameter_order, (std::vector<std::string>{"tied", "other", "_flat_param"}));
+  for (const char* name : {"othre", "ther", "wrapped", "u."}) {
+    const auto refused = apply_rules(map, listed("\"" + std::string(name) + "\""), "root");
+    ASSERT_FALSE(refused.has_value()) << name;
+    EXPECT_EQ(refused.error().code, Errc::usage);
+    EXPECT_EQ(refused.error().tensor, name);
+  }
+  EXPECT_EQ(apply_rules(map, listed(R"("othre")"), "root").error().hint, "did you mean other?");
+}
+
+TEST(ApplyRules, OfTiedNamesTheOneThatNoFileHoldsBecomesAnAlias) {
+  const auto tied = [](const std::string& pair) {
+    return *MapRules::parse(R"({"ckpt-map": 1, "rules": [], "tied": {)" + pair + "}}", "m.json");
+  };
+  for (const char* pair : {R"("head": "other")", R"("other": "head")"}) {
+    Map map = flat_map();
+    ASSERT_TRUE(apply_rules(map, tied(pair), "root").has_value());
+    ASSERT_EQ(map.aliases.size(), 1u);
+    EXPECT_EQ(map.aliases[0].name, "head");
+    EXPECT_EQ(map.aliases[0].target, "other");
+  }
+  Map wrapped = flat_map();
+  ASSERT_TRUE(apply_rules(wrapped, tied(R"("head": "_flat_param")"), "root").has_value());
+  EXPECT_EQ(wrapped.aliases.at(0).name, "u.head");
+  Map both = flat_map();
+  both.aliases.push_back({.name = "head", .target = "other"});
+  ASSERT_TRUE(apply_rules(both, tied(R"("head": "other")"), "root").has_value());
+  EXPECT_EQ(both.aliases.size(), 1u);
+  const auto refused = apply_rules(both, tied(R"("a": "b")"), "root");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Errc::usage);
+}
+
 TEST(ApplyRules, LocalStateDictOfFsdp1EqualsTheTruthWithItsShapes) {
   const GoldenCase golden = load_golden("torch/fsdp1_local");
   std::stringstream text;

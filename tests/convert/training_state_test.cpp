@@ -25,6 +25,12 @@ TrainingState state_of(const Map& map) {
   return training_state({.map = &map, .items = items, .aliases = map.aliases, .objects = map.objects});
 }
 
+/// The entry of that name, or null.
+const ModelTensor* find(const TrainingState& state, std::string_view name) {
+  const auto at = std::ranges::find(state.model, name, &ModelTensor::name);
+  return at == state.model.end() ? nullptr : &*at;
+}
+
 std::string names_of(const TrainingState& state, const std::vector<std::size_t>& members) {
   std::string out;
   for (const std::size_t member : members) out += (out.empty() ? "" : " ") + state.model[member].name;
@@ -155,7 +161,7 @@ TEST(TrainingState, NumbersBecomeNamesByOrderAndShape) {
             "model.emb.weight model.blk.0.up.weight model.blk.0.down.weight model.head.weight");
   EXPECT_EQ(names_of(state, state.groups[1].members),
             "model.blk.0.ln.weight model.blk.0.ln.bias model.blk.0.up.bias model.blk.0.down.bias");
-  const ModelTensor* up = state.find("model.blk.0.up.weight");
+  const ModelTensor* up = find(state, "model.blk.0.up.weight");
   ASSERT_NE(up, nullptr);
   EXPECT_EQ(map.tensors[up->slots[0].tensor].name, "optimizer_states.0.state.1.exp_avg");
   EXPECT_TRUE(state.scheduler.has_value());
@@ -266,14 +272,59 @@ TEST(TrainingState, AnOptionMayBeATensor) {
   EXPECT_TRUE(state.loose.empty());
 }
 
-// A safetensors file holds 12 equal layers as 0, 1, 10, 11, 2, ...: in that order each would get another's state.
+// A safetensors file holds 12 equal layers as 0, 1, 10, 11, 2, ...: in that order each would get another's state, and so
+// it would from a file of torch.save with the content of a safetensors file.
 TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
-  for (const bool in_module_order : {false, true}) {
-    Made made{.map = {.module_order = in_module_order}};
-    for (const char* name : {"0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"}) made.tensor(name, {}, {4});
+  const std::vector<std::string> sorted{"0", "1", "10", "11", "2", "3", "4", "5", "6", "7", "8", "9"};
+  std::vector<std::string> in_order;
+  for (int i = 0; i < 12; ++i) in_order.push_back(std::to_string(i));
+  const auto state = [](const std::vector<std::string>& names, bool module_order, std::vector<std::string> given = {}) {
+    Made made{.map = {.module_order = module_order, .parameter_order = std::move(given)}};
+    for (const std::string& name : names) made.tensor(name, {}, {4});
     for (std::int64_t i = 0; i < 12; ++i) made.numbered(i, {4});
-    EXPECT_EQ(state_of(made.map).unplaced.size(), in_module_order ? 0u : 12u);
+    return state_of(made.map);
+  };
+  EXPECT_EQ(state(in_order, true).unplaced.size(), 0u);
+  EXPECT_EQ(state(in_order, false).unplaced.size(), 12u);
+  EXPECT_EQ(state(sorted, true).unplaced.size(), 12u);
+  EXPECT_EQ(state(sorted, false).unplaced_reason,
+            "the optimizer numbers its parameters in the order of the model, which the source does not record");
+  const TrainingState given = state(sorted, false, in_order);
+  EXPECT_EQ(given.unplaced.size(), 0u);
+  ASSERT_EQ(given.groups.size(), 1u);
+  EXPECT_EQ(names_of(given, given.groups[0].members), "0 1 2 3 4 5 6 7 8 9 10 11");
+  EXPECT_FALSE(given.order_is_missing);
+  in_order.pop_back();
+  EXPECT_EQ(state(sorted, false, in_order).unplaced_reason,
+            "the optimizer numbers its parameters, and the listed ones do not fit their number and shapes");
+}
+
+TEST(TrainingState, ListedNamesMayLackTheWrapperOrBeTied) {
+  Made made{.map = {.nested = true, .parameter_order = {"head", "a"}}};
+  made.tensor("model.a", {}, {4});
+  made.tensor("model.emb", {}, {4});
+  made.map.aliases.push_back({.name = "model.head", .target = "model.emb"});
+  made.numbered(0, {4});
+  made.numbered(1, {4});
+  const TrainingState state = state_of(made.map);
+  ASSERT_EQ(state.groups.size(), 1u) << state.unplaced_reason;
+  EXPECT_EQ(names_of(state, state.groups[0].members), "emb a");
+}
+
+TEST(TrainingState, WeightsAloneAreInTheOrderOfTheModelOnlyWhereItIsKnown) {
+  for (const bool given : {false, true}) {
+    Made made;
+    for (const char* name : {"a.bias", "a.weight", "b.bias", "b.weight", "count"}) made.tensor(name, {}, {4});
+    if (given) made.map.parameter_order = {"b.weight", "b.bias", "a.weight", "a.bias"};
+    const TrainingState state = state_of(made.map);
+    ASSERT_EQ(state.groups.size(), 1u);
+    EXPECT_EQ(state.order_is_missing, !given);
+    EXPECT_EQ(names_of(state, state.groups[0].members),
+              given ? "b.weight b.bias a.weight a.bias" : "a.bias a.weight b.bias b.weight count");
   }
+}
+
+TEST(TrainingState, NumbersAreNamedByShapesThatOccurOnceWhereTheOrderIsUnknown) {
   Made made;
   made.tensor("b", {}, {2});
   made.tensor("a", {}, {3});
@@ -281,9 +332,9 @@ TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
   made.numbered(1, {2});
   const TrainingState state = state_of(made.map);
   EXPECT_TRUE(state.unplaced.empty());
-  ASSERT_NE(state.find("a"), nullptr);
-  ASSERT_EQ(state.find("a")->slots.size(), 1u);
-  EXPECT_EQ(made.map.tensors[state.find("a")->slots[0].tensor].name, "optimizer.state.0.exp_avg");
+  ASSERT_NE(find(state, "a"), nullptr);
+  ASSERT_EQ(find(state, "a")->slots.size(), 1u);
+  EXPECT_EQ(made.map.tensors[find(state, "a")->slots[0].tensor].name, "optimizer.state.0.exp_avg");
 }
 
 TEST(TrainingState, NamesOfNumberedParametersAreTakenFromTheGroups) {
@@ -297,9 +348,9 @@ TEST(TrainingState, NamesOfNumberedParametersAreTakenFromTheGroups) {
   EXPECT_TRUE(state.unplaced.empty()) << state.unplaced_reason;
   ASSERT_EQ(state.groups.size(), 1u);
   EXPECT_EQ(names_of(state, state.groups[0].members), "c a");
-  EXPECT_EQ(made.map.tensors[state.find("c")->slots.at(0).tensor].name, "optimizer.state.0.exp_avg");
-  EXPECT_EQ(state.find("b")->kind, ModelTensor::Kind::buffer);  // by its name, which is no weight's
-  EXPECT_FALSE(state.find("b")->kind_is_known);
+  EXPECT_EQ(made.map.tensors[find(state, "c")->slots.at(0).tensor].name, "optimizer.state.0.exp_avg");
+  EXPECT_EQ(find(state, "b")->kind, ModelTensor::Kind::buffer);  // by its name, which is no weight's
+  EXPECT_FALSE(find(state, "b")->kind_is_known);
 }
 
 TEST(TrainingState, WeightsAloneAreTrainedAndUsualBuffersAreNot) {

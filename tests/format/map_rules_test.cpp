@@ -82,9 +82,30 @@ TEST(MapRules, WhatIsNoRuleIsAUsageErrorThatSaysWhich) {
   }
 }
 
+TEST(MapRules, ParametersAreListedWithOrWithoutRules) {
+  const auto alone = MapRules::parse(R"({"ckpt-map": 1, "parameters": ["b", "a"]})", "m.json");
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  EXPECT_EQ(alone->parameters(), (std::vector<std::string>{"b", "a"}));
+  EXPECT_TRUE(alone->unused().empty());
+  const auto both =
+      MapRules::parse(R"({"ckpt-map": 1, "rules": [{"tensor": "a", "name": "b"}], "parameters": ["b"]})", "m");
+  ASSERT_TRUE(both.has_value()) << both.error().message;
+  EXPECT_EQ(both->parameters(), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(both->renamed("a"), "b");
+  EXPECT_NE(alone->hash(), both->hash());
+  const auto tied = MapRules::parse(R"({"ckpt-map": 1, "tied": {"a": "b"}})", "m.json");
+  ASSERT_TRUE(tied.has_value()) << tied.error().message;
+  EXPECT_EQ(tied->tied(), (std::vector<std::pair<std::string, std::string>>{{"a", "b"}}));
+}
+
 TEST(MapRules, AnotherFileIsAUsageError) {
-  for (const std::string text : {"", "{", "[]", "{}", R"({"rules": []})", R"({"ckpt-map": 2, "rules": []})",
-                                 R"({"ckpt-map": 1})", R"({"ckpt-map": 1, "rules": [], "more": 1})"}) {
+  for (const std::string text :
+       {"", "{", "[]", "{}", R"({"rules": []})", R"({"ckpt-map": 2, "rules": []})", R"({"ckpt-map": 1})",
+        R"({"ckpt-map": 1, "rules": [], "more": 1})", R"({"ckpt-map": 1, "rules": 1, "parameters": ["a"]})",
+        R"({"ckpt-map": 1, "parameters": []})", R"({"ckpt-map": 1, "parameters": "a"})",
+        R"({"ckpt-map": 1, "parameters": ["a", 1]})", R"({"ckpt-map": 1, "parameters": [""]})",
+        R"({"ckpt-map": 1, "parameters": ["a", "b", "a"]})", R"({"ckpt-map": 1, "rules": [], "tied": ["a"]})",
+        R"({"ckpt-map": 1, "rules": [], "tied": {"a": 1}})", R"({"ckpt-map": 1, "rules": [], "tied": {"a": "a"}})"}) {
     const auto parsed = MapRules::parse(text, "m.json");
     ASSERT_FALSE(parsed.has_value()) << text;
     EXPECT_EQ(parsed.error().code, Errc::usage) << text;

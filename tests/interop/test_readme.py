@@ -66,6 +66,25 @@ def test_a_trainer_goes_on_as_the_readme_says(ckpt, tmp_path):
     assert trainer(tmp_path, "again", "--code", "code.py") == losses
 
 
+def test_a_trainer_goes_on_under_deepspeed(ckpt, tmp_path):
+    pytest.importorskip("accelerate")
+    pytest.importorskip("deepspeed")
+    losses = trainer(tmp_path, "runs")
+    (tmp_path / "code.py").write_text(
+        "import json\n"
+        "first, tied = {}, {}\n"
+        "for name, parameter in trainer.model.named_parameters(remove_duplicate=False):\n"
+        "    if first.setdefault(id(parameter), name) != name:\n"
+        "        tied[name] = first[id(parameter)]\n"
+        "json.dump({'ckpt-map': 1, 'parameters': list(first.values()), 'tied': tied}, open('order.json', 'w'))\n")
+    trainer(tmp_path, "order", "--code", "code.py")
+    ckpt("convert", tmp_path / "runs" / "checkpoint-3", tmp_path / "made", "--to", "deepspeed", "--zero-stage", "2", "--dp", "1",
+         "--map", tmp_path / "order.json")
+    (tmp_path / "code.py").write_text("trainer.train(resume_from_checkpoint='made')\n")
+    again = trainer(tmp_path, "again", 2, "--code", "code.py")
+    assert again == pytest.approx(losses, rel=1e-6)
+
+
 @pytest.mark.parametrize("way", ["direct", "universal"])
 def test_a_trainer_with_deepspeed_goes_on_at_another_stage(ckpt, tmp_path, way):
     pytest.importorskip("accelerate")

@@ -85,7 +85,7 @@ class TrainingEntries {
         .code = Errc::unsupported,
         .message = fmt::format("{}: {}{}", request_.target, what, state_.unplaced_reason),
         .tensor = state_.unplaced.empty() ? std::string() : map_.tensors[state_.unplaced.front()].name,
-        .hint = state_.members_in_order ? "--only weights    converts the model only" : std::string(kListParameters)};
+        .hint = state_.order_is_missing ? std::string(kListParameters) : "--only weights    converts the model only"};
   }
 
   Path path_of(const std::string& name, const Path& path) const {

@@ -70,6 +70,17 @@ Result<std::vector<std::string>> parse_parameters(const json::Value& value) {
   return out;
 }
 
+Result<std::vector<std::pair<std::string, std::string>>> parse_tied(const json::Value& value) {
+  if (value.object() == nullptr) return fail(Errc::usage, "tied is not an object of names");
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [name, target] : *value.object()) {
+    if (name.empty() || target.text() == nullptr || target.text()->empty() || *target.text() == name)
+      return fail(Errc::usage, "tied: " + name + " needs the name of another tensor");
+    out.emplace_back(name, *target.text());
+  }
+  return out;
+}
+
 Result<MapRules::Rule> parse_rule(const json::Value& value) {
   const json::Object* object = value.object();
   const json::Value* tensor = value.find("tensor");
@@ -146,9 +157,10 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
     return failed({.message = "it does not begin with \"ckpt-map\": 1"});
   }
   const json::Value* parameters = document->find("parameters");
-  if ((rules == nullptr && parameters == nullptr) || (rules != nullptr && rules->array() == nullptr))
+  const json::Value* tied = document->find("tied");
+  if ((rules == nullptr && parameters == nullptr && tied == nullptr) || (rules != nullptr && rules->array() == nullptr))
     return failed({.message = "it has no list of rules"});
-  if (auto known = check_members(*document->object(), {"ckpt-map", "rules", "parameters"}); !known)
+  if (auto known = check_members(*document->object(), {"ckpt-map", "rules", "parameters", "tied"}); !known)
     return failed(known.error());
   MapRules out;
   out.path_ = path;
@@ -157,6 +169,11 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
     auto names = parse_parameters(*parameters);
     if (!names) return failed(names.error());
     out.parameters_ = *std::move(names);
+  }
+  if (tied != nullptr) {
+    auto names = parse_tied(*tied);
+    if (!names) return failed(names.error());
+    out.tied_ = *std::move(names);
   }
   const json::Array none;
   for (const json::Value& value : rules != nullptr ? *rules->array() : none) {

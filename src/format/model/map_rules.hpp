@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,8 +17,8 @@
 
 namespace ckpt {
 
-/// Facts about a checkpoint that its files lack, given by the user (`--map FILE`): rules over tensor names, and the order
-/// of the parameters. docs/formats.md describes the file.
+/// Facts about a checkpoint that its files lack, given by the user (`--map FILE`): rules over tensor names, the order
+/// of the parameters, and tied names. docs/formats.md describes the file.
 class MapRules {
  public:
   /// A parameter inside a flat one, or, without a name, elements that belong to none.
@@ -48,6 +49,8 @@ class MapRules {
   std::vector<std::string> unused() const;
   /// The model's parameters in the order of named_parameters(), by which an optimizer numbers them; empty: not given.
   const std::vector<std::string>& parameters() const { return parameters_; }
+  /// Names of one tensor each, of which the files may hold either.
+  const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
   const std::string& path() const { return path_; }
   /// Of the file's bytes: rules decide what is read.
   const Hash128& hash() const { return hash_; }
@@ -65,6 +68,7 @@ class MapRules {
   std::string path_;
   Hash128 hash_{};
   std::vector<std::string> parameters_;
+  std::vector<std::pair<std::string, std::string>> tied_;
   std::vector<Rule> rules_;
   std::array<Index, std::variant_size_v<decltype(Rule::says)>> index_{};
   mutable std::vector<bool> used_;  // one per rule; one thread at a time

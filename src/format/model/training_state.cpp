@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "format/model/match_parameters.hpp"
+#include "format/model/name_order.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/model/training_groups.hpp"
 #include "format/model/training_progress.hpp"
@@ -246,8 +247,7 @@ class Assembly {
     for (const Alias& alias : map_.aliases) tied_.insert(alias.name);
   }
 
-  /// The order of the modules: as the user gives it, or as the map has it. Sorted names are in no order of modules,
-  /// whatever the file: they passed through one that sorts.
+  /// The order of the modules: as the user gives it, or as the map has it.
   void find_order() {
     std::unordered_map<std::string_view, std::size_t> by_name;
     for (std::size_t i = 0; i < out_.model.size(); ++i) by_name.emplace(out_.model[i].name, i);
@@ -260,12 +260,9 @@ class Assembly {
       const auto entry = by_name.find(without_wrapper(name));
       if (entry != by_name.end() && seen.insert(entry->second).second) listed_.push_back(entry->second);
     }
-    constexpr std::size_t kFew = 4;  // names that may well be sorted by chance
-    ordered_ =
-        !listed_.empty() ||
-        (map_.module_order && (weights_.size() < kFew || !std::ranges::is_sorted(weights_, {}, [](const Weight& w) {
-                                 return std::string_view(w.item->name);
-                               })));
+    std::vector<std::string_view> names;
+    for (const Weight& weight : weights_) names.emplace_back(weight.item->name);
+    ordered_ = !listed_.empty() || (map_.module_order && !is_sorted_by_name(names));
   }
 
   void place(std::size_t entry, std::uint32_t index) {
@@ -389,6 +386,7 @@ class Assembly {
     const bool unnamed =
         std::ranges::any_of(spelled_, [](const auto& g) { return g.names.empty() && !g.numbers.empty(); });
     if (unnamed && !name_by_order(shapes)) {
+      out_.order_is_missing = !ordered_ || !listed_.empty();
       out_.unplaced_reason =
           !listed_.empty()
               ? "the optimizer numbers its parameters, and the listed ones do not fit their number and shapes"
@@ -484,8 +482,10 @@ class Assembly {
         entry.kind = ModelTensor::Kind::trained;
         continue;
       }
-      if (listed.contains(i)) {
-        entry.kind = out_.has_optimizer ? ModelTensor::Kind::frozen : ModelTensor::Kind::trained;
+      if (listed.contains(i) || (!listed.empty() && !out_.has_optimizer)) {
+        entry.kind = !listed.contains(i)  ? ModelTensor::Kind::buffer
+                     : out_.has_optimizer ? ModelTensor::Kind::frozen
+                                          : ModelTensor::Kind::trained;
         continue;
       }
       if (entry.kind == ModelTensor::Kind::buffer) continue;
@@ -514,7 +514,7 @@ class Assembly {
   /// Members that no file lists in order are in that of the modules, where it is known.
   void order_members() {
     const bool as_stored = !spelled_.empty() && std::ranges::all_of(spelled_, &SpelledGroup::in_order);
-    out_.members_in_order = as_stored || ordered_;
+    if (!as_stored && !ordered_) out_.order_is_missing = true;
     if (as_stored || listed_.empty()) return;
     std::unordered_map<std::size_t, std::size_t> place_of;
     for (const std::size_t entry : listed_) place_of.emplace(entry, place_of.size());
@@ -524,7 +524,7 @@ class Assembly {
     };
     for (ParameterGroup& group : out_.groups) {
       std::ranges::stable_sort(group.members, {}, place);
-      if (!group.members.empty() && place(group.members.back()) == SIZE_MAX) out_.members_in_order = false;
+      if (!group.members.empty() && place(group.members.back()) == SIZE_MAX) out_.order_is_missing = true;
     }
   }
 
@@ -553,11 +553,6 @@ class Assembly {
 };
 
 }  // namespace
-
-const ModelTensor* TrainingState::find(std::string_view name) const {
-  const auto at = std::ranges::find(model, name, &ModelTensor::name);
-  return at == model.end() ? nullptr : &*at;
-}
 
 TrainingState training_state(const TrainingSource& source) {
   return Assembly(source).run();

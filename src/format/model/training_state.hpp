@@ -107,8 +107,9 @@ struct TrainingState {
   std::vector<ParameterGroup> groups{};
   bool has_optimizer = false;      ///< there are slots, masters or groups
   bool has_group_options = false;  ///< groups come from the source, with their options
-  /// Members of groups are in the optimizer's order, by which flat tensors hold them. False: no file tells the order.
-  bool members_in_order = true;
+  /// The order of the model's parameters is needed, for the members of groups or for their numbers, and neither a file nor
+  /// the user gives it, or what the user gives does not fit.
+  bool order_is_missing = false;
   std::optional<LossScale> loss_scale{};
   std::optional<Value> scheduler{};  ///< state dict of the learning-rate scheduler
   Counters counters{};
@@ -122,9 +123,6 @@ struct TrainingState {
   std::string unplaced_reason{};
   std::string wrapper{};         ///< prefixes removed from names: "model.", "pytorch_model.bin/"
   std::vector<Finding> notes{};  ///< decisions that a user must know of
-
-  /// The entry of that name, or null; ignores `ties`.
-  const ModelTensor* find(std::string_view name) const;
 };
 
 /// Pure; reads nothing. Never fails on content: state that is not understood is in `rest`, `loose` or `unplaced`.

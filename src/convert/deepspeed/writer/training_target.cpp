@@ -197,7 +197,7 @@ class Preparation {
     }
     const std::string fresh = "--fresh-optimizer    starts with a new optimizer";
     if (!state.has_optimizer) return fail(cannot_hold(request_, "the source holds no optimizer state", {}, fresh));
-    const std::string remedy = state.members_in_order ? fresh : std::string(kListParameters);
+    const std::string remedy = state.order_is_missing ? std::string(kListParameters) : fresh;
     if (!state.unplaced.empty()) {
       const std::string& name = map_.tensors[state.unplaced.front()].name;
       return fail(cannot_hold(request_, fmt::format("{}: its parameter is not known: {}", name, state.unplaced_reason),
@@ -217,7 +217,7 @@ class Preparation {
 
   /// Optimizers load flat tensors and numbered state by position: in another order each parameter would get another's.
   Result<> check_order() const {
-    if (out_.state.members_in_order || universal_ || (out_.stage == 0 && out_.fresh)) return {};
+    if (!out_.state.order_is_missing || universal_ || (out_.stage == 0 && out_.fresh)) return {};
     return fail(cannot_hold(request_,
                             "DeepSpeed loads parameters in the order of the model, which the source does not record",
                             {}, std::string(kListParameters)));
