@@ -21,9 +21,9 @@ constexpr std::size_t kMostFilesBeside = 1024;  // of which the first bytes are 
 constexpr std::size_t kDeepestFolder = 4;       // folders inside folders
 
 // File names of training state, which is not weights, by trainer.
-constexpr std::array<std::string_view, 9> kStateNames{"*optim*",        "scheduler*",      "*lr_scheduler*",
-                                                      "scaler*",        "sampler*",        "rng_state*",
-                                                      "random_states*", "*dl_state_dict*", "*rng*.pt*"};
+constexpr std::array<std::string_view, 10> kStateNames{
+    "*optim*",    "scheduler*",     "*lr_scheduler*",  "scaler*",   "sampler*",
+    "rng_state*", "random_states*", "*dl_state_dict*", "*rng*.pt*", "custom_checkpoint_*"};
 // The text before the number in the name of a step's folder.
 constexpr std::array<std::string_view, 5> kStepWords{"checkpoint", "ckpt", "step", "epoch", "iter"};
 // The same, if the checkpoint itself is in such a folder; elsewhere they are parts of one: the Hugging Face Trainer

@@ -373,6 +373,10 @@ ConvertReport Conversion::describe() const {
   report.memory_bound = session_.memory_bytes;
   report.verified = request_.verify;
   report.notes = map.findings;
+  for (Finding& finding : report.notes) {  // what nobody asked for is no trouble
+    if (finding.skipped != Skipped::nothing && !is_requested(finding, request_, *options_.target))
+      finding.severity = Severity::note;
+  }
   report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
   report_extras(*source_, extras_, report.notes);
   report.partial = selection_.partial || skips_requested(map, request_, *options_.target);

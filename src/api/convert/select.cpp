@@ -318,17 +318,20 @@ Result<Selection> select(const Map& map, const ConvertRequest& request) {
   return Selector(map, request).run();
 }
 
-bool skips_requested(const Map& map, const ConvertRequest& request, const Format& target) {
-  if (request.allow_skipped) return false;
+bool is_requested(const Finding& finding, const ConvertRequest& request, const Format& target) {
+  if (finding.skipped == Skipped::nothing) return false;
   const auto asks = [&](std::string_view what) {
     return request.only.empty() || std::ranges::find(request.only, what) != request.only.end();
   };
-  return std::ranges::any_of(map.findings, [&](const Finding& finding) {
-    if (finding.skipped == Skipped::nothing) return false;
-    if (finding.skipped == Skipped::unless_blobs)
-      return (asks("weights") || asks("optim")) &&
-             (!request.only.empty() || !(target.writer && target.writer->holds_blobs));
-    return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
+  if (finding.skipped == Skipped::unless_blobs)
+    return (asks("weights") || asks("optim")) &&
+           (!request.only.empty() || !(target.writer && target.writer->holds_blobs));
+  return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
+}
+
+bool skips_requested(const Map& map, const ConvertRequest& request, const Format& target) {
+  return !request.allow_skipped && std::ranges::any_of(map.findings, [&](const Finding& finding) {
+    return is_requested(finding, request, target);
   });
 }
 
