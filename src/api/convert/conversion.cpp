@@ -374,8 +374,8 @@ ConvertReport Conversion::describe() const {
   report.verified = request_.verify;
   report.notes = map.findings;
   for (Finding& finding : report.notes) {  // what nobody asked for is no trouble
-    if (finding.skipped != Skipped::nothing && !is_requested(finding, request_, *options_.target))
-      finding.severity = Severity::note;
+    const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
+    if (by_files && !is_requested(finding, request_, *options_.target)) finding.severity = Severity::note;
   }
   report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
   report_extras(*source_, extras_, report.notes);
