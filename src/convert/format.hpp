@@ -52,6 +52,7 @@ struct FormatWriter {
   Result<Skeleton> (*lay_out_beside)(WriteRequest& request) = nullptr;
   bool state_beside = false;  ///< trainers keep other state in files of their own next to it
   KeepsExtras extras = KeepsExtras::no;
+  bool lists_extras = false;  ///< its own files hold Map::written_beside; else kBesideFile does
   bool for_trainers = false;  ///< training state, rather than files for inference
   bool reads_steps = false;   ///< its layout depends on step counters: WriteRequest::scalars
   bool holds_blobs = false;   ///< it takes opaque blobs too

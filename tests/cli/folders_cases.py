@@ -161,6 +161,28 @@ def case_a_trainers_folder_with_deepspeed_is_one_checkpoint(sh):
     sh.run("verify", "direct", "--against", "checkpoint-3", out="0 different, 0 only here, 0 only there")
 
 
+def case_a_trainers_folder_of_ours_is_replaced_with_what_was_written_beside_it(sh):
+    trainer = sh.checkpoint("folders/hf_trainer")
+    shutil.copytree(sh.checkpoint(ZERO2), sh.path("checkpoint-3"))
+    for name in ("config.json", "trainer_state.json", "training_args.bin", "scheduler.pt"):
+        shutil.copy(trainer / name, sh.path("checkpoint-3"))
+    for out, words, again in (("ds", ("--to", "deepspeed", "--dp", "2", "--zero-stage"), ("1", "2")),
+                              ("pt", ("--to", "torch", "--weights"), ("param", "master"))):
+        sh.run("convert", "checkpoint-3", out, *words, again[0])
+        before = sorted(os.listdir(sh.path(out)))
+        check({"config.json", "trainer_state.json"} <= set(before), str(before))
+        sh.run("convert", "checkpoint-3", out, *words, again[1], "--overwrite")
+        check(sorted(os.listdir(sh.path(out))) == before, str(os.listdir(sh.path(out))))
+        sh.run("inspect", out, not_err="skipped")
+        # What is not what we wrote is not ours.
+        for name, text in (("config.json", "{}"), ("notes.txt", ""), ("ckpt.beside", '{"notes.txt":"0000000000000000"}')):
+            shutil.copytree(sh.path(out), sh.path("kept"))
+            (sh.path(out) / name).write_text(text)
+            sh.run("convert", "checkpoint-3", out, *words, again[0], "--overwrite", code=2, err=f"it also holds .*{name}")
+            shutil.rmtree(sh.path(out))
+            sh.path("kept").rename(sh.path(out))
+
+
 def case_the_order_of_the_parameters_makes_a_trainers_folder_resumable(sh):
     trainer = sh.checkpoint("folders/hf_trainer")
     layer = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",

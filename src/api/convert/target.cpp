@@ -16,6 +16,7 @@
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
+#include "format/files/written_beside.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/quantity.hpp"
@@ -131,20 +132,39 @@ Error not_replaced(const std::string& path, std::string_view reason) {
           .hint = "choose another target, or remove this one by hand"};
 }
 
+constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 20;
+
 /// A checkpoint's root below a path, and its format; its map if the format is read.
 struct OldCheckpoint {
   const Format* format = nullptr;
   std::string root{};
   std::vector<MapFile> files{};
   bool collection = false;
-  std::vector<std::pair<std::string, std::uint64_t>> written_beside{};
+  WrittenBeside written_beside{};
+  bool has_list = false;  ///< written_beside is that of kBesideFile
 };
+
+/// Adds what kBesideFile in the root lists, if it is such a file.
+Result<> read_list_beside(Session& session, OldCheckpoint& found) {
+  const std::string name(kBesideFile);
+  CKPT_TRY(const auto entries, session.io.list(found.root));
+  const auto entry = std::ranges::find(entries, name, &DirEntry::name);
+  if (entry == entries.end() || entry->is_link || entry->kind != FileInfo::Kind::file) return {};
+  const auto text = read_small_file(session.io, join_path(found.root, name), kMostListBytes);
+  if (!text) return {};  // unknown bytes are nobody's own: they stop the conversion
+  found.written_beside = parse_written_beside(*text);
+  found.has_list = !found.written_beside.empty();
+  return {};
+}
 
 Result<OldCheckpoint> recognise_target(Session& session, const Format& target, const std::string& path) {
   auto opened = open_source(session.io, path, "", {.metadata_limit = session.memory_bytes, .report_references = true});
-  if (opened)
-    return OldCheckpoint{opened->format, opened->root, std::move(opened->map.files), opened->map.collection,
-                         std::move(opened->map.written_beside)};
+  if (opened) {
+    OldCheckpoint found{opened->format, opened->root, std::move(opened->map.files), opened->map.collection,
+                        std::move(opened->map.written_beside)};
+    if (found.written_beside.empty()) CKPT_CHECK(read_list_beside(session, found));
+    return found;
+  }
   if (opened.error().code == Errc::ambiguous) return fail(not_replaced(path, opened.error().message));
   if (opened.error().code == Errc::io || opened.error().code == Errc::locked) return fail(opened.error());
   const bool is_unread_form = target.parts_writer && !target.reader;
@@ -322,6 +342,7 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
     // Files that its conversion wrote beside them and that are unchanged.
     CKPT_TRY(const auto beside, still_beside(session, found));
     for (const std::string& name : beside) out.push_back(join_path(below, name));
+    if (found.has_list) out.push_back(join_path(below, kBesideFile));
   } else {
     CKPT_CHECK(check_whole(session, path, info));
     out.emplace_back();

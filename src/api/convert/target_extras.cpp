@@ -11,6 +11,7 @@
 #include "convert/extras.hpp"
 #include "format/files/config_dtype.hpp"
 #include "format/files/extra_names.hpp"
+#include "format/files/written_beside.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/name_list.hpp"
 
@@ -56,6 +57,7 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
   for (const TargetFile& file : skeleton.files) taken.insert(file.path);
   for (const std::string& name : skeleton.small_names) taken.insert(name);
   std::vector<std::string> clashing;
+  WrittenBeside written;
   for (const WantedExtra& extra : extras) {
     const bool is_own =
         std::ranges::any_of(target.own_names, [&](std::string_view own) { return matches_glob(extra.path, own); });
@@ -72,6 +74,15 @@ void add_beside(const Map& source, const Format& target, std::vector<WantedExtra
     file.bytes = placement.bytes = extra.text ? extra.text->size() : source.tensors[extra.tensor].shape.front();
     if (file.bytes != 0) file.placements.push_back(std::move(placement));
     skeleton.files.push_back(std::move(file));
+    written.emplace_back(extra.path, extra.hash);
+  }
+  if (!written.empty() && !target.writer->lists_extras) {
+    Placement placement{.from = Placement::From::literal, .dtype = Dtype::u8};
+    placement.literal = build_written_beside(written);
+    placement.bytes = placement.literal.size();
+    TargetFile list{.path = std::string(kBesideFile), .bytes = placement.bytes};
+    list.placements.push_back(std::move(placement));
+    skeleton.files.push_back(std::move(list));
   }
   if (clashing.empty()) return;
   std::erase_if(extras,

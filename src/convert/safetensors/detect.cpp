@@ -66,9 +66,10 @@ Format safetensors_format() {
           .has_folders = true,
           .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers},
           .reader = FormatReader{.open = safetensors::open, .has_state_beside = true},
-          .writer =
-              FormatWriter{
-                  .lay_out = safetensors::lay_out, .suffixes = safetensors::kSuffixes, .extras = KeepsExtras::beside},
+          .writer = FormatWriter{.lay_out = safetensors::lay_out,
+                                 .suffixes = safetensors::kSuffixes,
+                                 .extras = KeepsExtras::beside,
+                                 .lists_extras = true},
           .parts_writer = FormatPartsWriter{.name = "safetensors", .lay_out = safetensors::lay_out_file}};
 }
 

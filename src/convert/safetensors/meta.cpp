@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "format/files/written_beside.hpp"
 #include "format/text/json.hpp"
 #include "format/text/parse_number.hpp"
 
@@ -81,7 +82,7 @@ void take_metadata(const std::vector<Shard>& shards, Map& map) {
   for (const Shard& shard : shards) {
     for (const auto& [key, value] : shard.header.metadata) {
       notes.take(shard.file.path, key, value);
-      if (key == kBesideKey) map.written_beside = parse_beside(value);
+      if (key == kBesideKey) map.written_beside = parse_written_beside(value);
     }
   }
   const bool one_id =

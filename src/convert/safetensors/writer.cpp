@@ -13,6 +13,7 @@
 #include "format/files/hf_index.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
+#include "format/files/written_beside.hpp"
 #include "format/model/value.hpp"
 
 namespace ckpt::safetensors {
@@ -168,7 +169,7 @@ class Writer {
       facts.emplace_back(request_.tensors[member].name, facts_of(member));
     }
     if (std::string text = build_facts(facts); !text.empty()) out.emplace_back(kFactsKey, std::move(text));
-    if (!beside_.empty() && out_.files.empty()) out.emplace_back(kBesideKey, build_beside(beside_));
+    if (!beside_.empty() && out_.files.empty()) out.emplace_back(kBesideKey, build_written_beside(beside_));
 
     std::unordered_set<std::string_view> taken;
     for (const auto& [key, value] : meta.user) {
@@ -201,7 +202,7 @@ class Writer {
   const bool one_file_;
   Skeleton out_{};
   std::vector<SmallFile> indexes_{};
-  Beside beside_{};
+  WrittenBeside beside_{};
   std::vector<std::string> unnoted_{};  // tied names that no file's metadata took
 };
 

@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
-#include <system_error>
 
-#include "format/files/extra_names.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
@@ -75,31 +72,6 @@ std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& t
   }
   if (!text.empty()) out.end_object();
   return text;
-}
-
-std::string build_beside(const Beside& files) {
-  std::string text;
-  json::Writer out(text);
-  out.begin_object();
-  for (const auto& [path, hash] : files) out.member(path, fmt::format("{:016x}", hash));
-  out.end_object();
-  return text;
-}
-
-Beside parse_beside(std::string_view text) {
-  constexpr std::size_t kDigits = 16;
-  Beside out;
-  const auto document = json::parse(text);
-  if (!document || document->object() == nullptr) return {};
-  for (const auto& [path, value] : *document->object()) {
-    const std::string* digits = value.text();
-    if (!is_extra_name(path) || digits == nullptr || digits->size() != kDigits) return {};
-    std::uint64_t hash = 0;
-    const auto [end, error] = std::from_chars(digits->data(), digits->data() + kDigits, hash, 16);
-    if (error != std::errc() || end != digits->data() + kDigits) return {};
-    out.emplace_back(path, hash);
-  }
-  return out;
 }
 
 Result<std::unordered_map<std::string, Facts>> parse_facts(std::string_view text) {

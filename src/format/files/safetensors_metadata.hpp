@@ -20,7 +20,7 @@ constexpr std::string_view kOwnPrefix = "ckpt.";
 constexpr std::string_view kIdKey = "ckpt.id";      ///< of the conversion that wrote the file
 constexpr std::string_view kStepKey = "ckpt.step";  ///< training step, decimal
 constexpr std::string_view kFactsKey = "ckpt.tensors";
-constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written with it: build_beside
+constexpr std::string_view kBesideKey = "ckpt.beside";  ///< files written with it: build_written_beside
 
 /// The begin of each tensor of a file of slices in its whole tensor: {"<name>": {"saved_offsets": [..]}, ...}.
 /// errors  corrupt: not strict JSON, or not of this form
@@ -41,12 +41,6 @@ Facts facts_by_name(std::string_view name);
 
 /// The facts that names do not show, as text for kFactsKey; empty if there are none. Names are those of the file.
 std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors);
-
-/// The text for kBesideKey: {"config.json":"16 digits",...}, paths below the folder and hash128(bytes).words()[0].
-using Beside = std::vector<std::pair<std::string, std::uint64_t>>;
-std::string build_beside(const Beside& files);
-/// Reads it back; nothing if it is not of that form.
-Beside parse_beside(std::string_view text);
 
 /// Reads them back.
 /// errors  corrupt: not strict JSON, or not of the form that build_facts gives

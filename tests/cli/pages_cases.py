@@ -1,0 +1,72 @@
+"""The commands of docs/*.md as they are written. A block ```console holds commands ("$ ...", continued after a backslash) and
+what each prints: its lines must be found in that order, "..." stands for any, and numbers, sizes and times may differ. A command
+that ends in "# exit N" ends with that code."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+from runner import check, main
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+NUMBER = re.compile(r"[0-9a-f]{8,}|\d[\d.,:TZ/-]*( ?(B|KiB|MiB|GiB|ms|s|min|h)\b)?(/s)?")
+
+
+def blocks(page):
+    """(command, exit code, expected lines), of all console blocks."""
+    text = (DOCS / page).read_text()
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
+        command, expected = None, []
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            if line.startswith("$ "):
+                if command:
+                    yield (*command, expected)
+                code = re.search(r"\s+# exit (\d+)$", line)
+                command, expected = (line[2:code.start() if code else None], int(code[1]) if code else 0), []
+            elif line.strip() not in ("", "..."):
+                expected.append(line)
+        if command:
+            yield (*command, expected)
+
+
+def plain(line):
+    return " ".join(NUMBER.sub("#", line).split())
+
+
+def walk(sh, page):
+    """Runs the page from top to bottom in the case's directory."""
+    tools = sh.path(".tools")
+    tools.mkdir()
+    (tools / "ckpt").symlink_to(sh.program)
+    environment = sh.environment({"PATH": f"{tools}:{os.environ['PATH']}", "COLUMNS": "100", **sh.mpi_environment})
+    ran = 0
+    for command, code, expected in blocks(page):
+        run = subprocess.run(["bash", "-c", command], cwd=sh.directory, env=environment, timeout=300, stdin=subprocess.DEVNULL,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        shown = f"$ {command}\n{run.stdout}"
+        check(run.returncode == code, f"{page}: exit {run.returncode}, not {code}", shown)
+        printed = iter([plain(line) for line in run.stdout.splitlines()])
+        for line in expected:
+            check(plain(line) in printed, f"{page}: not printed, or not in this order: {line}", shown)
+        ran += 1
+    check(ran > 5, f"{page}: {ran} commands")
+
+
+def deepspeed_run(sh):
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4"), sh.path("runs/exp7"))
+
+
+def case_the_researchers_page_works_as_written(sh):
+    deepspeed_run(sh)
+    shutil.copytree(sh.checkpoint("folders/hf_trainer"), sh.path("runs/trainer/checkpoint-4"))
+    walk(sh, "researcher.md")
+
+
+def case_the_operators_page_works_as_written(sh):
+    deepspeed_run(sh)
+    walk(sh, "operator.md")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in globals().items() if k.startswith("case_")})
