@@ -1,6 +1,6 @@
-"""The commands of docs/*.md as they are written. A block ```console holds commands ("$ ...", continued after a backslash) and
-what each prints: its lines must be found in that order, "..." stands for any, and numbers, sizes and times may differ. A command
-that ends in "# exit N" ends with that code."""
+"""Runs the commands of docs/*.md as written. A block ```console holds commands ("$ ...", continued after a backslash) and their
+output: its lines must be printed in that order, "..." is any number of lines, and numbers, sizes and times are not compared. A
+command that ends in "# exit N" ends with that code."""
 import os
 import pathlib
 import re

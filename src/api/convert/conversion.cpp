@@ -373,7 +373,7 @@ ConvertReport Conversion::describe() const {
   report.memory_bound = session_.memory_bytes;
   report.verified = request_.verify;
   report.notes = map.findings;
-  for (Finding& finding : report.notes) {  // what nobody asked for is no trouble
+  for (Finding& finding : report.notes) {  // files that the user did not ask for
     const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
     if (by_files && !is_requested(finding, request_, *options_.target)) finding.severity = Severity::note;
   }

@@ -151,7 +151,7 @@ Result<> read_list_beside(Session& session, OldCheckpoint& found) {
   const auto entry = std::ranges::find(entries, name, &DirEntry::name);
   if (entry == entries.end() || entry->is_link || entry->kind != FileInfo::Kind::file) return {};
   const auto text = read_small_file(session.io, join_path(found.root, name), kMostListBytes);
-  if (!text) return {};  // unknown bytes are nobody's own: they stop the conversion
+  if (!text) return {};  // without a list, files beside the checkpoint stop the conversion
   found.written_beside = parse_written_beside(*text);
   found.has_list = !found.written_beside.empty();
   return {};
