@@ -7,6 +7,7 @@
 #include "catalog/filter.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
+#include "cli/commands/trash_list.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
 #include "cli/words/catalog_words.hpp"
@@ -76,14 +77,19 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   }
   const bool csv = context.words.on("csv");
   const bool people = context.console.out_is_terminal() && !csv;
-  const Table table = entry_table(entries, people, context.settings.sizes, now);
   if (!people) {
-    say(context, csv ? draw_csv(table) : draw_tsv(table));
+    const Table values = entry_values(entries);
+    say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
   }
+  const Table table = entry_table(entries, context.settings.sizes, now);
+  const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
+    const bool is_state = table.columns[column].title == "STATE";
+    return is_state ? context.console.paint_out(state_ink(cell), text) : std::string(text);
+  };
   std::uint64_t bytes = 0;
   for (const catalog::Entry& entry : entries) bytes += std::min(entry.checkpoint.bytes, UINT64_MAX - bytes);
-  std::string out = draw_aligned(table, context.console.width()).text;
+  std::string out = draw_aligned(table, context.console.width(), paint).text;
   out +=
       fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
   if (entries.size() != listing.total) out += fmt::format(" of {} in the store", format_count(listing.total));
@@ -132,6 +138,7 @@ Answer change_pin(Context& context, bool remove) {
 }  // namespace
 
 Answer run_list(Context& context) {
+  if (context.words.on("trash")) return list_trash(context);
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
   auto listing = ask_alone(context, [&](Session& session) {
@@ -171,7 +178,7 @@ Answer run_status(Context& context) {
     put(data, *status, store);
     return out;
   }
-  say(context, status_text(*status, context.settings.sizes, time));
+  if (file == nullptr) print_status(context, *status, time);
   return out;
 }
 

@@ -23,6 +23,26 @@ constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
     "digits. RUN may be omitted if the store has one run.";
 
+Flag metric_flag() {
+  return {.name = "metric",
+          .value = "NAME=X",
+          .help = "metric for policies and @best, e.g. loss=1.7",
+          .repeatable = true,
+          .guesses = {"metrics", "loss"}};
+}
+
+Flag tag_flag() {
+  return {.name = "tag",
+          .value = "TAG",
+          .help = "tag the checkpoint",
+          .repeatable = true,
+          .guesses = {"label", "name"}};
+}
+
+Flag note_flag() {
+  return {.name = "note", .value = "TEXT", .help = "free-text note", .guesses = {"message", "comment"}};
+}
+
 Verb save_verb() {
   return {
       .name = "save",
@@ -56,22 +76,14 @@ Verb save_verb() {
             .value = "STEP",
             .help = "training was rolled back to STEP: supersede checkpoints of later steps",
             .guesses = {"resumed-from", "rollback", "series-from"}},
-           {.name = "metric",
-            .value = "NAME=X",
-            .help = "metric for policies and @best, e.g. loss=1.7",
-            .repeatable = true,
-            .guesses = {"metrics", "loss"}},
-           {.name = "tag",
-            .value = "TAG",
-            .help = "tag the checkpoint",
-            .repeatable = true,
-            .guesses = {"label", "name"}},
+           metric_flag(),
+           tag_flag(),
            {.name = "pin", .help = "pin the checkpoint: no policy deletes it"},
            {.name = "pin-reason",
             .value = "TEXT",
             .help = "pin the checkpoint, with this reason",
             .guesses = {"reason"}},
-           {.name = "note", .value = "TEXT", .help = "free-text note", .guesses = {"message", "comment"}},
+           note_flag(),
            from_flag(),
            map_flag(),
            {.name = "only",
@@ -112,12 +124,15 @@ Verb list_verb() {
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),
+           {.name = "trash",
+            .help = "list the trash: what was deleted, when, by whom, and until when it can be restored",
+            .guesses = {"deleted"}},
            {.name = "run", .value = "GLOB", .help = "only runs that match, e.g. 'prod/*'", .guesses = {"runs"}},
            {.name = "tag", .value = "TAG", .help = "only checkpoints with this tag"},
            {.name = "state",
             .value = "STATE",
             .help = "only checkpoints in this state",
-            .choices = {"durable", "verified", "repairable", "corrupt", "unreadable"},
+            .choices = {"complete", "verified", "repairable", "damaged", "unreadable"},
             .guesses = {"status"}},
            {.name = "where",
             .value = "RULE",
@@ -137,9 +152,45 @@ Verb list_verb() {
            {.name = "rebuild", .help = "rebuild the index", .guesses = {"rescan", "refresh"}}},
       .examples = {{"ckpt list --store runs", "everything"},
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
-                   {"ckpt list -q --state verified -n 1", "a name for a script"}},
+                   {"ckpt list -q --state verified -n 1", "a name for a script"},
+                   {"ckpt list --trash --since 1h", "deleted within the last hour"}},
       .exit_codes = {10, 11, 16},
       .main_verb = true,
+  };
+}
+
+Verb mark_verb() {
+  return {
+      .name = "mark",
+      .arguments = "NAME",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Add a metric, tag or note to a checkpoint, or remove one",
+      .about =
+          {kNames,
+           "For results that arrive after the save, such as an evaluation, and for checkpoints of other tools. @best and "
+           "the 'best' rules of policies use the metric, tag rules the tag. A metric or note replaces an earlier one of "
+           "the same name. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
+      .aliases = {"annotate"},
+      .flags = {store_flag(),
+                metric_flag(),
+                tag_flag(),
+                note_flag(),
+                {.name = "remove-metric",
+                 .value = "NAME",
+                 .help = "remove a metric that was added after the save",
+                 .repeatable = true,
+                 .guesses = {"unset-metric", "delete-metric"}},
+                {.name = "remove-tag",
+                 .value = "TAG",
+                 .help = "remove a tag",
+                 .repeatable = true,
+                 .guesses = {"untag", "delete-tag"}},
+                {.name = "remove-note", .help = "remove the note", .guesses = {"delete-note"}}},
+      .examples = {{"ckpt mark llama8b@1000 --metric eval_loss=1.2", "then llama8b@best uses it"},
+                   {"ckpt mark llama8b@latest --tag release --note 'sent to the partners'", "tag and note"},
+                   {"ckpt mark llama8b@release --remove-tag release", "remove the tag"}},
+      .exit_codes = {10, 11, 14, 16},
   };
 }
 
@@ -248,7 +299,7 @@ Verb next_save_verb() {
 }
 
 std::vector<Verb> catalog_verbs() {
-  return {save_verb(), list_verb(), status_verb(), pin_verb(), unpin_verb()};
+  return {save_verb(), list_verb(), status_verb(), mark_verb(), pin_verb(), unpin_verb()};
 }
 
 }  // namespace ckpt::cli

@@ -52,6 +52,8 @@ struct Checkpoint {
       references{};  ///< checkpoints whose bytes are stored in this one: ids, or paths of virtual ones
   std::vector<std::string> trackers{};  ///< foreign files that name it: "latest"
   bool resume_source = false;           ///< the checkpoint that the running job started from
+  /// It was restored from the trash: until then no policy deletes it.
+  std::optional<Time> undeleted_until{};
   bool marks_unreadable = false;        ///< its marks cannot be read
   bool link = false;                    ///< a symbolic link
   bool is_virtual = false;              ///< its tensors are in other checkpoints: it replaces none of them

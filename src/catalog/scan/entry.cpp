@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "catalog/scan/lacks_files.hpp"
+#include "catalog/scan/trainer_metrics.hpp"
 #include "catalog/scan/utc.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/text/parse_number.hpp"
@@ -196,6 +197,7 @@ bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most)
 void read_foreign(Io& io, Entry& entry, const std::string& path) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
+  bool has_state = false;
   while (!folders.empty()) {
     if (entry.file_count >= kMostFiles) {
       set_unreadable(entry, {.code = Errc::unsupported, .message = fmt::format("{}: over {} files", path, kMostFiles)});
@@ -224,11 +226,13 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
         if (info.error().code != Errc::not_found) set_unreadable(entry, info.error());
         continue;
       }
+      has_state = has_state || (folder == path && item.name == kTrainerState);
       entry.checkpoint.bytes += std::min(info->bytes, UINT64_MAX - entry.checkpoint.bytes);
       newest_ns = std::max(newest_ns.value_or(info->mtime_ns), info->mtime_ns);
       ++entry.file_count;
     }
   }
+  if (has_state) entry.checkpoint.metrics = read_trainer_metrics(io, path);
   entry.checkpoint.created =
       Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns.value_or(entry.directory.mtime_ns))));
 }
