@@ -34,7 +34,8 @@ std::string marks_text(const catalog::Entry& entry) {
   const catalog::Checkpoint& one = entry.checkpoint;
   std::string out = short_name(one.run, entry.name, one.step);
   std::string metrics;
-  for (const auto& [name, value] : one.metrics) metrics += fmt::format("{}{}={:.6g}", metrics.empty() ? "" : " ", name, value);
+  for (const auto& [name, value] : one.metrics)
+    metrics += fmt::format("{}{}={:.6g}", metrics.empty() ? "" : " ", name, value);
   if (!metrics.empty()) out += "   " + printable(metrics);
   std::string tags;
   for (const std::string& tag : one.tags) tags += (tags.empty() ? "" : ", ") + tag;

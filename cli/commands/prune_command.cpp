@@ -90,7 +90,8 @@ void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i) {
   put_text(out, "run", one.run);
   put_text(out, "name", part.entries[i].name);
   out.member("id", one.id).member("step", one.step).member("bytes", one.bytes);
-  out.member("decision", catalog::action_name(planned_action(part, i))).member("would_be_trash", decision.would_be_trash);
+  out.member("decision", catalog::action_name(planned_action(part, i)))
+      .member("would_be_trash", decision.would_be_trash);
   out.member("bytes_freed", stays ? 0 : decision.bytes_freed);
   put_text(
       out, "why",
@@ -173,11 +174,10 @@ std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
 /// `routine`: also what a person need not look at: that a checkpoint is being read, or that recycling has no benefit.
 std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report, bool routine) {
   std::vector<Finding> out;
-  const auto add = [&](std::string text) {
-    out.push_back({.severity = Severity::warning, .text = std::move(text)});
-  };
+  const auto add = [&](std::string text) { out.push_back({.severity = Severity::warning, .text = std::move(text)}); };
   for (const std::string& warning : plan.warnings) {
-    if (routine || warning != kNoRecycling) add(warning);
+    const bool is_routine = warning == kNoRecycling || warning.starts_with("rule '");  // a run without the metric
+    if (routine || !is_routine) add(warning);
   }
   for (const PruneStep& step : report.steps) {
     if (step.done || (step.in_use && !routine)) continue;

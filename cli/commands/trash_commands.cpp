@@ -49,8 +49,8 @@ void print_removals(Context& context, const RemoveReport& report, bool dry_run) 
     if (!one.refused.empty()) continue;
     gone.push_back(short_name(one.run, one.name, one.step, steps.is_again(one.run, one.step)));
     first_end = std::min(first_end, one.kept_until);
-    say(context, fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", gone.back(),
-                             format_size(one.bytes, sizes)));
+    say(context,
+        fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", gone.back(), format_size(one.bytes, sizes)));
   }
   if (gone.empty()) return;
   if (dry_run) {
@@ -117,9 +117,10 @@ Result<UndeleteRequest> read_undelete(const Words& words) {
   if (words.on("pin"))
     out.pin = catalog::Mark{.kind = catalog::Mark::Kind::pin, .text = "undeleted", .owner = user_name(), .at = out.now};
   if (out.names.empty() && !out.all && !out.since)
-    return fail({.code = Errc::usage,
-                 .message = "missing argument NAME",
-                 .hint = "name a checkpoint or a run, or use --all or --since 1h; 'ckpt list --trash' lists the trash"});
+    return fail(
+        {.code = Errc::usage,
+         .message = "missing argument NAME",
+         .hint = "name a checkpoint or a run, or use --all or --since 1h; 'ckpt list --trash' lists the trash"});
   if (out.all && !out.names.empty()) return fail(Errc::usage, "--all and NAME exclude each other");
   return out;
 }
@@ -133,7 +134,8 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
     return short_name(entry.run, entry.name, entry.record.step, steps.is_again(entry.run, entry.record.step));
   };
   for (const TrashEntry& entry : report.restored)
-    say(context, fmt::format("restored {}{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ", printed(entry)));
+    say(context,
+        fmt::format("restored {}{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ", printed(entry)));
   for (const TrashEntry& entry : report.in_place)
     say(context, fmt::format("in place {}: not in the trash\n", printed(entry)));
   if (report.restored.empty()) {
@@ -158,11 +160,8 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
 
 Answer run_rm(Context& context) {
   const Words& words = context.words;
-  RemoveRequest request{.store = store_of(words),
-                        .names = words.arguments,
-                        .dry_run = words.on("dry-run"),
-                        .now = now(),
-                        .by = who()};
+  RemoveRequest request{
+      .store = store_of(words), .names = words.arguments, .dry_run = words.on("dry-run"), .now = now(), .by = who()};
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;
@@ -254,9 +253,9 @@ Answer list_trash(Context& context) {
   std::uint64_t bytes = 0;
   for (const TrashEntry& entry : *listed) {
     const TrashRecord& record = entry.record;
-    std::string name = entry.recorded ? short_name(entry.run, entry.name, record.step,
-                                                   steps.is_again(entry.run, record.step))
-                                      : printable(entry.run + "@" + entry.name);
+    std::string name = entry.recorded
+                           ? short_name(entry.run, entry.name, record.step, steps.is_again(entry.run, record.step))
+                           : printable(entry.run + "@" + entry.name);
     if (context.settings.quiet) {
       say(context, name + "\n", true);
       continue;
@@ -286,8 +285,8 @@ Answer list_trash(Context& context) {
     return out;
   }
   std::string text = draw_aligned(table, context.console.width()).text;
-  text += fmt::format("{}, {}", format_counted(listed->size(), "entry"), format_size(bytes, context.settings.sizes));
-  if (total != listed->size()) text += fmt::format(" of {}", format_count(total));
+  text += fmt::format("{} in the trash, {}", format_count(listed->size()), format_size(bytes, context.settings.sizes));
+  if (total != listed->size()) text += fmt::format("; {} in total", format_count(total));
   say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", store_option(words)));
   return out;
 }

@@ -100,13 +100,13 @@ std::vector<Finding> scrub_findings(const ScrubReport& report) {
 /// With -q, of a checkpoint that is not intact: one line. One that is in use waits for its next turn.
 void print_item_trouble(Context& context, const ScrubItem& item) {
   std::vector<Finding> findings;
-  if (item.report && !item.report->ok)
-    findings.push_back(scrub_finding(item, trouble_text(*item.report)));
+  if (item.report && !item.report->ok) findings.push_back(scrub_finding(item, trouble_text(*item.report)));
   const bool routine = item.verdict == ScrubVerdict::vanished || item.verdict == ScrubVerdict::busy;
   if (item.error && !routine)
     findings.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
   if (!item.unrecorded_because.empty())
-    findings.push_back(scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
+    findings.push_back(
+        scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
   print_trouble(context, findings);
 }
 

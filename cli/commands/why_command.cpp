@@ -107,11 +107,10 @@ Answer run_why(Context& context) {
     data.member("state", state_word(one.state));
     put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
     data.end_object();
-    say(context,
-        fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
-                    short_name(one.run, part.entries[i].name, one.step, several),
-                    fate_text(part.retention.decisions[i].action), printable(why), state_word(one.state),
-                    verified ? ", checked " + catalog::time_text(*verified) : ""));
+    say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
+                             short_name(one.run, part.entries[i].name, one.step, several),
+                             fate_text(part.retention.decisions[i].action), printable(why), state_word(one.state),
+                             verified ? ", checked " + catalog::time_text(*verified) : ""));
   }
   data.end_array().key("undecided").begin_array();
   for (const std::string& path : report->ruleless) {

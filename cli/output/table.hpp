@@ -14,7 +14,7 @@ struct Table {
     std::string title;
     bool right = false;    ///< numbers
     bool shrinks = false;  ///< is shortened in the middle if the terminal is too narrow
-    bool drops = false;    ///< is left out if the terminal is too narrow even for shortened columns, the last such first
+    bool drops = false;  ///< is left out if the terminal is too narrow even for shortened columns, the last such first
     std::size_t least = 16;  ///< columns of a shortened one
   };
   std::vector<Column> columns{};

@@ -131,8 +131,8 @@ void print_decisions(Context& context, const PrunePlan& plan) {
                                      text);
   };
   if (!table.rows.empty())
-    say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width(), paint).text
-                                                   : draw_tsv(table));
+    say(context,
+        context.console.out_is_terminal() ? draw_aligned(table, context.console.width(), paint).text : draw_tsv(table));
   if (left != 0) say(context, fmt::format("{} more kept or deleted; -v shows all\n", format_count(left)));
 }
 
@@ -155,8 +155,8 @@ std::string same_command(const Words& words) {
 
 /// Whether a part was stopped because of its share alone: -y approves that.
 bool needs_approval(const PrunePlan& plan) {
-  return std::ranges::any_of(
-      plan.parts, [](const PrunePart& part) { return part.retention.aborted && !part.unknown_metric; });
+  return std::ranges::any_of(plan.parts,
+                             [](const PrunePart& part) { return part.retention.aborted && !part.unknown_metric; });
 }
 
 bool is_stuck(const PrunePlan& plan) {
@@ -171,8 +171,8 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
     say(context, fmt::format("note    {} is not used: the rules of the command line replace it\n", kPolicyFile));
   for (const PrunePart& part : plan.parts) {
     if (!part.entries.empty())
-      say(context, fmt::format("policy  {}: {}: keep {}\n", printable(plan.policies.source), printable(part.policy.runs),
-                               printable(keeps_text(part))));
+      say(context, fmt::format("policy  {}: {}: keep {}\n", printable(plan.policies.source),
+                               printable(part.policy.runs), printable(keeps_text(part))));
   }
   print_totals(context, plan);
   print_decisions(context, plan);
@@ -190,8 +190,7 @@ void print_plan_end(Context& context, const PrunePlan& plan) {
   const SizeStyle sizes = context.settings.sizes;
   std::uint64_t count = 0;
   for (const PrunePart& part : plan.parts) count += part.entries.size();
-  std::string line =
-      fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
+  std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
   if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
   line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
   if (plan.recycled_bytes != 0)

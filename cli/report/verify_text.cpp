@@ -33,8 +33,7 @@ std::string trouble_text(const VerifyReport& report) {
     return fmt::format("damaged: {}{}", finding_text(report.damage.front()),
                        more == 0 ? "" : fmt::format(" (and {} more)", more));
   }
-  if (!report.not_finite.empty())
-    return format_counted(report.not_finite.size(), "tensor") + " with NaN or Inf";
+  if (!report.not_finite.empty()) return format_counted(report.not_finite.size(), "tensor") + " with NaN or Inf";
   return "differs";
 }
 

@@ -32,11 +32,8 @@ Flag metric_flag() {
 }
 
 Flag tag_flag() {
-  return {.name = "tag",
-          .value = "TAG",
-          .help = "tag the checkpoint",
-          .repeatable = true,
-          .guesses = {"label", "name"}};
+  return {
+      .name = "tag", .value = "TAG", .help = "tag the checkpoint", .repeatable = true, .guesses = {"label", "name"}};
 }
 
 Flag note_flag() {

@@ -54,10 +54,10 @@ struct Checkpoint {
   bool resume_source = false;           ///< the checkpoint that the running job started from
   /// It was restored from the trash: until then no policy deletes it.
   std::optional<Time> undeleted_until{};
-  bool marks_unreadable = false;        ///< its marks cannot be read
-  bool link = false;                    ///< a symbolic link
-  bool is_virtual = false;              ///< its tensors are in other checkpoints: it replaces none of them
-  bool foreign = false;                 ///< another tool's: the end of its save is not marked
+  bool marks_unreadable = false;  ///< its marks cannot be read
+  bool link = false;              ///< a symbolic link
+  bool is_virtual = false;        ///< its tensors are in other checkpoints: it replaces none of them
+  bool foreign = false;           ///< another tool's: the end of its save is not marked
 };
 
 /// The value of a metric; null if it was not recorded.

@@ -43,8 +43,8 @@ std::optional<std::uint64_t> limit_of(const Rule& rule) {
 std::string kept_text(Verdict::Kind kind, const Reason& reason, const Rule& rule, const Explanation& about) {
   if (kind == Verdict::Kind::kept_unmeasured) return fmt::format("has no {}, and the rule keeps such", rule.metric);
   if (is_calendar(rule.kind))
-    return fmt::format("{} of {} {} ({} of {})", kind == Verdict::Kind::kept_oldest ? "oldest" : "newest", unit_of(rule),
-                       about.bucket, ordinal(reason.rank), count_text(rule.count));
+    return fmt::format("{} of {} {} ({} of {})", kind == Verdict::Kind::kept_oldest ? "oldest" : "newest",
+                       unit_of(rule), about.bucket, ordinal(reason.rank), count_text(rule.count));
   switch (rule.kind) {
     case Rule::Kind::last:
     case Rule::Kind::first: {
@@ -73,8 +73,8 @@ std::string kept_text(Verdict::Kind kind, const Reason& reason, const Rule& rule
 
 void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, const Rule& rule,
                   std::span<const Checkpoint> checkpoints) {
-  const std::string other =
-      reason.other < checkpoints.size() ? fmt::format("step {}", checkpoints[reason.other].step) : std::string("another");
+  const std::string other = reason.other < checkpoints.size() ? fmt::format("step {}", checkpoints[reason.other].step)
+                                                              : std::string("another");
   switch (kind) {
     case Verdict::Kind::beyond: {
       out.rank = reason.rank;
@@ -85,7 +85,8 @@ void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, co
       } else if (is_calendar(rule.kind)) {
         out.text = fmt::format("not in the newest {} {}s ({})", limit, unit_of(rule), rank);
       } else if (rule.kind == Rule::Kind::last || rule.kind == Rule::Kind::first) {
-        out.text = fmt::format("not in the {} {} ({})", rule.kind == Rule::Kind::last ? "newest" : "oldest", limit, rank);
+        out.text =
+            fmt::format("not in the {} {} ({})", rule.kind == Rule::Kind::last ? "newest" : "oldest", limit, rank);
       } else {
         out.text = fmt::format("not in the newest {} of rule {} ({})", limit, rule.id, rank);
       }
@@ -214,9 +215,10 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::newest:
     case Cause::newest_verified: {
       const bool verified = reason.cause == Cause::newest_verified;
-      Explanation out = named(verified ? "guard.newest_verified" : "guard.newest",
-                              fmt::format("the {}newest {}of its run", reason.rank > 1 ? ordinal(reason.rank) + " " : "",
-                                          verified ? "verified " : ""));
+      Explanation out =
+          named(verified ? "guard.newest_verified" : "guard.newest",
+                fmt::format("the {}newest {}of its run", reason.rank > 1 ? ordinal(reason.rank) + " " : "",
+                            verified ? "verified " : ""));
       out.rank = reason.rank;
       out.limit = verified ? policy.guard.newest_verified : policy.guard.newest;
       return out;

@@ -308,7 +308,8 @@ class Retainer {
         decision.action = Action::block;
       } else if (stays(i)) {
         const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable;
-        decision.would_be_trash = !by_rule && (situation_.chosen.empty() || is_chosen(i)) && is_known && !unfinished(i) && !all_[i].is_virtual;
+        decision.would_be_trash = !by_rule && (situation_.chosen.empty() || is_chosen(i)) && is_known &&
+                                  !unfinished(i) && !all_[i].is_virtual;
       } else {
         decision.action = Action::trash;
         decision.bytes_freed = all_[i].bytes;
@@ -423,9 +424,8 @@ class Retainer {
     const double most = policy_.guard.max_delete_fraction * static_cast<double>(committed);
     if (!situation_.first_run || situation_.approved || lost <= most) return;
     out_.aborted = fmt::format(
-        "this policy is new or changed and would delete {} of {} checkpoints{} (limit {}%)",
-        out_.trash_count, committed,
-        out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
+        "this policy is new or changed and would delete {} of {} checkpoints{} (limit {}%)", out_.trash_count,
+        committed, out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
         policy_.guard.max_delete_fraction * 100);
   }
 

@@ -355,9 +355,10 @@ TEST(Retain, DecisionsAreToldAsInTheManual) {
   policy.keep.push_back(rule(Kind::best, 1));
   policy.keep.back().metric = "eval/loss";
   const Retention plan = decided(all, policy);
-  EXPECT_EQ(why_of(plan, all, policy, 3),
-            "in the newest 1 (1st); newest of hour 2026-01-01T00 (1st of 24); the newest of its run; the newest verified of "
-            "its run");
+  EXPECT_EQ(
+      why_of(plan, all, policy, 3),
+      "in the newest 1 (1st); newest of hour 2026-01-01T00 (1st of 24); the newest of its run; the newest verified of "
+      "its run");
   EXPECT_EQ(why_of(plan, all, policy, 2), "a multiple of 10000; in the best 1 by eval/loss (1st: 2.113)");
   EXPECT_EQ(
       why_of(plan, all, policy, 1),

@@ -23,8 +23,9 @@ TEST(TrainerMetrics, NumbersThatJsonDoesNotHaveAreLeftOut) {
 }
 
 TEST(TrainerMetrics, AFileOfAnotherKindHasNone) {
-  for (const char* text : {"", "[]", "{}", "{\"global_step\": 1}", "{\"global_step\": \"1\", \"log_history\": []}",
-                           "{\"global_step\": 1, \"log_history\": {}}", "{\"global_step\": 1, \"log_history\": [1, [], {}]}"})
+  for (const char* text :
+       {"", "[]", "{}", "{\"global_step\": 1}", "{\"global_step\": \"1\", \"log_history\": []}",
+        "{\"global_step\": 1, \"log_history\": {}}", "{\"global_step\": 1, \"log_history\": [1, [], {}]}"})
     EXPECT_EQ(parse_trainer_metrics(text), Metrics{}) << text;
 }
 

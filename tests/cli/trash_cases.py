@@ -109,7 +109,7 @@ def case_the_trash_is_listed_and_restored_by_run_by_time_and_all_of_it(sh):
     check(sh.run("list", "--trash", "-q", "-n", "2", *AT).out == "llama@3\nllama@2\n", "-q")
     sh.run("list", "--trash", "--where", "step > 1", *AT, code=2, err="--where does not work with --trash")
     code, text = sh.terminal("list", "--trash", *AT, columns=80)
-    check(code == 0 and "4 entries" in text and "ckpt undelete NAME, RUN or --all --store store" in text, text)
+    check(code == 0 and "4 in the trash, " in text and "ckpt undelete NAME, RUN or --all --store store" in text, text)
     check(max(len(line) for line in text.split("\r\n")) <= 80, text)
     sh.run("undelete", "--since", "1s", *AT, out=["^restored llama@2$", "^restored llama@3$"], not_out="llama@1")
     sh.run("undelete", "other", *AT, out="^restored other@10$")
@@ -149,9 +149,25 @@ def case_marks_come_after_the_save(sh):
     sh.run("mark", "llama@2", "--remove-metric", "acc", *AT, not_out="acc")
     sh.run("mark", "llama@2", *AT, code=2, err="nothing to record")
     sh.run("mark", "llama@2", "--metric", "loss", *AT, code=2, err="not NAME=NUMBER")
-    sh.run("save", sh.path("one"), *AT, "--run", "r", "--step", "1", "--metric", "loss=3")
-    sh.run("mark", "r@1", "--remove-metric", "loss", *AT, code=2, err=["was saved with the checkpoint", "--metric loss=X overrides it"])
-    check(sh.document("mark", "r@1", "--metric", "loss=2", *AT)["data"]["checkpoint"]["metrics"][0]["value"] == 2, "not overridden")
+
+
+def case_metrics_of_the_trainer_are_read_and_can_be_overridden(sh):
+    run = sh.path("store/hf")
+    for step, loss in ((1, 1.5), (2, 1.2), (3, 1.4)):
+        target = run / f"checkpoint-{step}"
+        shutil.copytree(sh.checkpoint("folders/hf_trainer"), target)
+        state = {"global_step": step, "log_history": [{"step": 1, "loss": 4.0}, {"step": step, "eval_loss": loss, "eval_runtime": 7.0}]}
+        (target / "trainer_state.json").write_text(json.dumps(state).replace("4.0", "NaN"))
+    os.system(f"find '{run}' -exec touch -d '1 day ago' {{}} +")
+    for _ in range(2):  # the second time from the index, if there is one
+        listed = sh.document("list", *AT)["data"]["checkpoints"]
+        check([[(m["name"], m["value"]) for m in c["metrics"]] for c in listed] == [[("eval_loss", v)] for v in (1.4, 1.2, 1.5)], str(listed))
+    check(not (sh.path("store") / ".ckpt").exists(), "a listing wrote into a directory that is no store")
+    sh.run("why", "hf@best", *AT, out="checkpoint-2 ")
+    sh.run("mark", "hf@2", "--remove-metric", "eval_loss", *AT, code=2, err=["was saved with the checkpoint", "--metric eval_loss=X overrides it"])
+    sh.run("mark", "hf@2", "--metric", "eval_loss=7", *AT, out="^hf@2   eval_loss=7$")
+    sh.run("prune", *AT, "--keep-best", "eval_loss:1", "--apply", "-y", "--purge-early-below", "0")
+    check(sorted(p.name for p in run.iterdir()) == ["checkpoint-3"], str(list(run.iterdir())))
 
 
 def case_checkpoints_of_other_tools_are_marked_and_removed(sh):

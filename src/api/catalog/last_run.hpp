@@ -14,9 +14,9 @@ namespace ckpt {
 
 struct LastRun {
   enum class Kind : std::uint8_t { prune, verify } kind = Kind::prune;
-  catalog::Time at{};  ///< its end
-  std::string by{};    ///< "ana@n17 pid 4211"
-  int exit_code = 0;   ///< 0, or 3 (something is in use), or that of its failure; of verify 1: damage was found
+  catalog::Time at{};          ///< its end
+  std::string by{};            ///< "ana@n17 pid 4211"
+  int exit_code = 0;           ///< 0, or 3 (something is in use), or that of its failure; of verify 1: damage was found
   std::uint64_t count = 0;     ///< deleted or demoted; checked
   std::uint64_t problems = 0;  ///< damaged ones found
   std::uint64_t bytes = 0;     ///< moved to the trash; read

@@ -31,7 +31,8 @@ std::vector<catalog::Policy> policies_in(Io& io, const std::string& store) {
   return policies ? *std::move(policies) : std::vector<catalog::Policy>();
 }
 
-std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Policy>& policies, const std::string& run) {
+std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Policy>& policies,
+                                                  const std::string& run) {
   const catalog::Policy* policy = catalog::policy_of(policies, run);
   if (policy == nullptr) return std::nullopt;
   for (const catalog::Rule& rule : policy->keep)
@@ -41,7 +42,8 @@ std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Pol
 }
 
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
-  return catalog::find_checkpoint(catalog.database(), name, best_metric_of(policies_in(io, catalog.store()), name.substr(0, name.rfind('@'))));
+  return catalog::find_checkpoint(catalog.database(), name,
+                                  best_metric_of(policies_in(io, catalog.store()), name.substr(0, name.rfind('@'))));
 }
 
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named) {

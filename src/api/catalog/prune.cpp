@@ -102,9 +102,9 @@ std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash
 struct Scanned {
   std::vector<Entry> entries{};
   std::set<std::pair<std::string, std::string>> named{};  ///< run and name of those that a person named
-  std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
-  std::vector<std::string> directories{};  ///< those that hold none, too
-  std::vector<catalog::OwnPlace> own{};    ///< of ours, of all runs
+  std::vector<std::string> runs{};                        ///< all with a checkpoint, where only some are asked for
+  std::vector<std::string> directories{};                 ///< those that hold none, too
+  std::vector<catalog::OwnPlace> own{};                   ///< of ours, of all runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
 };

@@ -41,7 +41,7 @@ struct PrunePart {
   bool first_run = false;  ///< of a policy that is new or was changed
   std::vector<catalog::Entry> entries{};
   std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
-  std::vector<bool> chosen{};  ///< by index: named for deletion; empty: the policy decides
+  std::vector<bool> chosen{};                      ///< by index: named for deletion; empty: the policy decides
   catalog::Retention retention{};
   /// A `best` rule names a metric that no checkpoint of the part has: it would protect nothing. The part is stopped.
   struct UnknownMetric {

@@ -47,8 +47,8 @@ Result<RemoveReport> remove_checkpoints(Session& session, const RemoveRequest& r
                            .step = one.step,
                            .bytes = one.bytes,
                            .kept_until = request.now + part.policy.trash.ttl};
-      const auto step = std::ranges::find_if(
-          report.steps, [&](const PruneStep& done) { return done.part == p && done.index == i; });
+      const auto step =
+          std::ranges::find_if(report.steps, [&](const PruneStep& done) { return done.part == p && done.index == i; });
       if (planned_action(part, i) != catalog::Action::trash) {
         removal.refused = catalog::why_kept(part.retention.decisions[i], one, part.checkpoints, part.policy);
         if (part.held_back.contains(i)) removal.refused = why_text(part, i);

@@ -52,13 +52,12 @@ catalog::OtherTools other_tools() {
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes) {
   const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
-  return catalog::Catalog::open(
-      io, store,
-      {.tools = other_tools(),
-       .trust = trust,
-       .now = now,
-       .makes_store = trust == catalog::Trust::nothing,
-       .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+  return catalog::Catalog::open(io, store,
+                                {.tools = other_tools(),
+                                 .trust = trust,
+                                 .now = now,
+                                 .makes_store = trust == catalog::Trust::nothing,
+                                 .manifest_bytes = std::min(parsed, kMostManifestBytes)});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
@@ -129,7 +128,7 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
 
 std::optional<StoreStatus::Best> StoreStatus::best_of(const catalog::RunSummary& run) const {
   const auto rule = std::ranges::find(best_rules, run.run, &BestRule::run);
-  const std::string metric = rule != best_rules.end()   ? rule->metric
+  const std::string metric = rule != best_rules.end()  ? rule->metric
                              : run.metrics.size() == 1 ? run.metrics.front().name
                                                        : std::string();
   const auto found = std::ranges::find(run.metrics, metric, &catalog::RunSummary::Metric::name);

@@ -194,8 +194,8 @@ void pin_restored(Io& io, const std::string& store, const UndeleteRequest& reque
   if (!request.pin) return;
   for (const TrashEntry& entry : out.restored) {
     const std::string path = join_path(catalog::run_path(store, entry.run), entry.name);
-    auto pinned = catalog::write_mark(io, catalog::marks_path(path), *request.pin, catalog::Holding::lease,
-                                      foreign_names());
+    auto pinned =
+        catalog::write_mark(io, catalog::marks_path(path), *request.pin, catalog::Holding::lease, foreign_names());
     if (!pinned) out.unpinned.emplace_back(join_path(entry.run, entry.name), pinned.error().message);
   }
 }
@@ -221,15 +221,15 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
       out.restored.push_back(std::move(back));
       continue;
     }
-    const auto entry = std::ranges::find_if(entries, [&](const TrashEntry& other) { return is_same_place(one, other); });
+    const auto entry =
+        std::ranges::find_if(entries, [&](const TrashEntry& other) { return is_same_place(one, other); });
     auto claim = entry != entries.end()
                      ? trash->restore(*entry, request.now, request.by)
                      : Result<Claim>(fail(Errc::not_found, wanted.names[i] + ": no longer in the trash"));
     if (claim && *claim == Claim::free) {
       out.restored.push_back(std::move(back));
     } else {
-      out.refused.emplace_back(wanted.names[i],
-                               claim ? "in use, or this cannot be determined" : claim.error().message);
+      out.refused.emplace_back(wanted.names[i], claim ? "in use, or this cannot be determined" : claim.error().message);
     }
   }
   pin_restored(io, store, request, out);

@@ -20,8 +20,8 @@ bool names_checkpoint(std::string_view name, const std::string& run, const std::
 
 struct UndeleteRequest {
   std::string store;
-  std::vector<std::string> names{};  ///< as of names_checkpoint, or runs (globs): all of them in the trash
-  bool all = false;                  ///< everything in the trash
+  std::vector<std::string> names{};      ///< as of names_checkpoint, or runs (globs): all of them in the trash
+  bool all = false;                      ///< everything in the trash
   std::optional<catalog::Time> since{};  ///< only what was deleted then or later; without names everything that was
   std::optional<catalog::Mark> pin{};    ///< for each that is restored
   catalog::Time now{};
@@ -31,7 +31,7 @@ struct UndeleteRequest {
 struct UndeleteReport {
   std::vector<catalog::TrashEntry> restored{};  ///< with their new records
   std::vector<catalog::TrashEntry> in_place{};  ///< in their runs already, as after a command that was killed
-  std::vector<std::pair<std::string, std::string>> refused{};  ///< name as given, why
+  std::vector<std::pair<std::string, std::string>> refused{};   ///< name as given, why
   std::vector<std::pair<std::string, std::string>> unpinned{};  ///< restored, but not pinned: name, why
 };
 /// Restores checkpoints from the trash; of several of one step the newest generation. Prune keeps a restored one for as
