@@ -151,7 +151,7 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
                         {.title = "SIZE", .right = true},
                         {.title = "PIN"},
                         {.title = "VERIFIED", .right = true},
-                        {.title = "METRIC", .shrinks = true, .least = 8},
+                        {.title = "METRIC", .shrinks = true, .least = 14},
                         {.title = "TAGS", .shrinks = true, .drops = true, .least = 6},
                         {.title = "FORMAT", .drops = true},
                         {.title = "NOTE", .shrinks = true, .drops = true, .least = 8},

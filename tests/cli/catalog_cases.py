@@ -170,7 +170,7 @@ def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
         plain = re.sub("\x1b\\[[0-9;]*m", "", text).split("\r\n")
         check(code == 0 and max(map(len, plain)) <= columns, text)
         check(re.match("RUN +STEP +STATE +AGE +SIZE +PIN +VERIFIED +METRIC", plain[0]), plain[0])
-        check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[32mverified" in text, text)
+        check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[1;32mverified" in text, text)
     code, text = sh.terminal("status", "--store", store, columns=80)
     plain = text.split("\r\n")
     check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(eval_", text, re.M), text)

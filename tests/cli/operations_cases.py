@@ -217,9 +217,10 @@ def case_crontab_lines_tell_of_trouble(sh):
     for step in range(1, 6):
         sh.run("save", sh.checkpoint("safetensors/single"), "--store", "runs", "--run", "r", "--step", str(step))
     sh.path("runs/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
-    for shard in sh.path("runs/r").glob("*/shards/weights/*"):
-        shard.write_bytes(b"x" * shard.stat().st_size)
     for name, told in (("ckpt-prune", "this policy is new or changed and would delete 4 of 5"), ("ckpt-verify", ": damaged: ")):
+        if name == "ckpt-verify":
+            for shard in sh.path("runs/r").glob("*/shards/weights/*"):
+                shard.write_bytes(b"x" * shard.stat().st_size)
         line, = [line for line in (packaging(sh) / "cron" / name).read_text().splitlines() if re.match(r"[0-9*]", line)]
         run = subprocess.run(["sh", "-c", cron_command(line)], env=environment, capture_output=True, text=True, timeout=120)
         check(run.stdout == "" and told in run.stderr, f"{name}: nothing to mail: {run}")

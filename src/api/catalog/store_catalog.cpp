@@ -197,7 +197,8 @@ Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool c
                                   .format = out.entry.format,
                                   .step = out.entry.checkpoint.step,
                                   .trackers = out.entry.checkpoint.trackers,
-                                  .link = out.entry.checkpoint.link};
+                                  .link = out.entry.checkpoint.link,
+                                  .metrics = foreign_names().metrics};
   if (auto now = catalog::read_entry(io, request.store, place)) out.entry = *std::move(now);
   return out;
 }

@@ -1,8 +1,8 @@
-#include "catalog/scan/trainer_metrics.hpp"
+#include "convert/safetensors/trainer_metrics.hpp"
 
 #include <gtest/gtest.h>
 
-namespace ckpt::catalog {
+namespace ckpt::safetensors {
 namespace {
 
 using Metrics = std::vector<std::pair<std::string, double>>;
@@ -30,4 +30,4 @@ TEST(TrainerMetrics, AFileOfAnotherKindHasNone) {
 }
 
 }  // namespace
-}  // namespace ckpt::catalog
+}  // namespace ckpt::safetensors

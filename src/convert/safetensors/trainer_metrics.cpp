@@ -1,4 +1,4 @@
-#include "catalog/scan/trainer_metrics.hpp"
+#include "convert/safetensors/trainer_metrics.hpp"
 
 #include <array>
 #include <map>
@@ -6,10 +6,8 @@
 
 #include "format/text/json.hpp"
 
-namespace ckpt::catalog {
+namespace ckpt::safetensors {
 namespace {
-
-constexpr std::uint64_t kMostStateBytes = std::uint64_t{64} << 20;
 
 /// Python writes numbers that JSON does not have.
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -34,7 +32,8 @@ bool is_evaluation(std::string_view key) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, double>> parse_trainer_metrics(std::string text) {
+std::vector<std::pair<std::string, double>> parse_trainer_metrics(std::string_view document) {
+  std::string text(document);
   for (const std::string_view odd : {": NaN", ": Infinity", ": -Infinity"}) replace_all(text, odd, ": null");
   const auto root = json::parse(text);
   if (!root) return {};
@@ -54,9 +53,4 @@ std::vector<std::pair<std::string, double>> parse_trainer_metrics(std::string te
   return {found.begin(), found.end()};
 }
 
-std::vector<std::pair<std::string, double>> read_trainer_metrics(Io& io, const std::string& checkpoint) {
-  auto text = read_small_file(io, join_path(checkpoint, kTrainerState), kMostStateBytes);
-  return text ? parse_trainer_metrics(*std::move(text)) : std::vector<std::pair<std::string, double>>();
-}
-
-}  // namespace ckpt::catalog
+}  // namespace ckpt::safetensors
