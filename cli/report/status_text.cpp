@@ -95,7 +95,7 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
                         {.title = "SIZE", .right = true},
                         {.title = "NEWEST", .right = true},
                         {.title = "SAVED", .right = true},
-                        {.title = "BEST", .shrinks = true, .least = 8},
+                        {.title = "BEST", .shrinks = true, .least = 18},
                         {.title = "VERIFIED", .shrinks = true, .least = 8},
                         {.title = "RESUMED", .right = true, .drops = true},
                         {.title = "PINNED", .right = true, .drops = true},

@@ -282,7 +282,7 @@ TEST(Retain, PressureBreaksRulesInTheirOrderOldestFirst) {
   policy.pressure.max_size = Amount{.bytes = 30ull << 30};
   Retention plan = decided(all, policy);
   EXPECT_EQ(kept(plan, all), (Steps{1, 5, 6}));
-  EXPECT_EQ(why_of(plan, all, policy, 3), "space is short: last#3(last=4) broken");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "space is short; else kept: in the newest 4 (3rd)");
   EXPECT_TRUE(plan.warnings.empty());
   EXPECT_EQ(plan.kept_bytes, 30ull << 30);
   policy.pressure.max_size = Amount{.bytes = 5ull << 30};
@@ -315,7 +315,7 @@ TEST(Retain, OldOptimizersAreDroppedAndWhatIsGuardedStaysWhole) {
   const Retention plan = decided(all, policy);
   EXPECT_EQ(steps_with(plan, all, {Action::demote}), (Steps{1}));
   EXPECT_EQ(plan.freed_bytes, 6ull << 30);
-  EXPECT_EQ(why_of(plan, all, policy, 0), "last#4(last=4)  weights only: 30 d old");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "in the newest 4 (4th); weights only: 30 d old");
   EXPECT_EQ(steps_with(decided(all, policy, {.now = kStart + kDay}), all, {Action::demote}), Steps{});
 }
 
@@ -323,15 +323,12 @@ TEST(Retain, TheFirstRunOfAPolicyDeletesNoMoreThanHalfUnlessApproved) {
   const std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
   EXPECT_FALSE(decided(all, last(2), {.now = kLater, .first_run = true}).aborted);
   const Retention plan = decided(all, last(1), {.now = kLater, .first_run = true});
-  EXPECT_EQ(plan.aborted,
-            "the first run of a new or changed policy would delete 3 of 4 checkpoints: more than 50%; approve it with "
-            "-y");
+  EXPECT_EQ(plan.aborted, "this policy is new or changed and would delete 3 of 4 checkpoints (limit 50%)");
   Policy demoting = last(3);
   demoting.drop_optimizer_after = kDay * 7;
-  EXPECT_EQ(
-      decided(all, demoting, {.now = kLater, .first_run = true}).aborted,
-      "the first run of a new or changed policy would delete 1 of 4 checkpoints and drop the optimizer of 2: more "
-      "than 50%; approve it with -y");
+  EXPECT_EQ(decided(all, demoting, {.now = kLater, .first_run = true}).aborted,
+            "this policy is new or changed and would delete 1 of 4 checkpoints and drop the optimizer of 2 (limit "
+            "50%)");
   EXPECT_FALSE(decided(all, last(1), {.now = kLater, .first_run = true, .approved = true}).aborted);
   EXPECT_FALSE(decided(all, last(1), {.now = kLater}).aborted);
 }

@@ -173,7 +173,7 @@ def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
         check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[1;32mverified" in text, text)
     code, text = sh.terminal("status", "--store", store, columns=80)
     plain = text.split("\r\n")
-    check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(eval_", text, re.M), text)
+    check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(e", text, re.M), text)
     best = sh.document("status", "--store", store)["data"]["runs"][0]
     check(best["best"] == {"metric": "eval_loss", "value": 1.2345678, "step": 10} and best["last_verified"], str(best))
 

@@ -1,9 +1,12 @@
 #include "api/catalog/last_run.hpp"
 
+#include <memory>
 #include <utility>
 
 #include "catalog/scan/utc.hpp"
+#include "engine/io/hold_directory.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
@@ -51,7 +54,11 @@ std::optional<LastRun> read_last_run(Io& io, const std::string& store, LastRun::
 }
 
 void record_last_run(Io& io, const std::string& store, LastRun run) {
-  if (!io.stat(join_path(store, kStoreDirectory))) return;
+  // Nothing is written through a link.
+  const auto held = hold_store(io, store);
+  const auto place = held ? hold_directory(io, join_path(store, kStoreDirectory), {})
+                          : Result<std::unique_ptr<HeldDirectory>>(fail(held.error()));
+  if (!place) return;
   if (const auto before = read_last_run(io, store, run.kind)) {
     run.count_total = before->count_total;
     run.bytes_total = before->bytes_total;
