@@ -17,11 +17,9 @@ namespace ckpt::cli {
 namespace {
 
 Result<CatalogQuery> read_query(const Words& words) {
-  CatalogQuery query{.store = store_of(words),
-                     .run = words.text("run"),
-                     .tag = words.text("tag"),
-                     .rebuild = words.on("rebuild"),
-                     .now = now()};
+  CKPT_TRY(const std::string store, listed_store(words));
+  CatalogQuery query{
+      .store = store, .run = words.text("run"), .tag = words.text("tag"), .rebuild = words.on("rebuild"), .now = now()};
   const std::string state = words.text("state");
   for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
                                    catalog::State::corrupt, catalog::State::unreadable})
@@ -162,11 +160,12 @@ Answer run_list(Context& context) {
 }
 
 Answer run_status(Context& context) {
-  const std::string store = store_of(context.words);
+  const auto store = listed_store(context.words);
+  if (!store) return failed(store.error());
   const catalog::Time time = now();
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
-    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time, session.memory_bytes));
+    CKPT_TRY(StoreStatus out, store_status(session.io, *store, context.words.text("run"), time, session.memory_bytes));
     if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
     return out;
   });
@@ -175,7 +174,7 @@ Answer run_status(Context& context) {
   warn(context, out, status->warnings);
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
-    put(data, *status, store);
+    put(data, *status, *store);
     return out;
   }
   if (file == nullptr) print_status(context, *status, time);

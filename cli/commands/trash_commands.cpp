@@ -193,7 +193,9 @@ Answer run_rm(Context& context) {
 
 Answer list_trash(Context& context) {
   const Words& words = context.words;
-  const std::string store = join_path(store_of(words), "");
+  const auto named = listed_store(words);
+  if (!named) return failed(named.error());
+  const std::string store = join_path(*named, "");
   for (const char* flag : {"tag", "state", "where", "sort", "csv", "rebuild"}) {
     if (words.value(flag) != nullptr)
       return failed({.code = Errc::usage, .message = fmt::format("--{} does not work with --trash", flag)});
@@ -249,7 +251,7 @@ Answer list_trash(Context& context) {
                           {.title = "DELETED", .right = people},
                           {.title = "KEPT UNTIL"},
                           {.title = "BY", .shrinks = true},
-                          {.title = "WHY", .shrinks = true}}};
+                          {.title = "WHY", .shrinks = true, .keeps_head = true}}};
   std::uint64_t bytes = 0;
   for (const TrashEntry& entry : *listed) {
     const TrashRecord& record = entry.record;

@@ -113,7 +113,13 @@ void print_item_trouble(Context& context, const ScrubItem& item) {
 void print_item(Context& context, const ScrubItem& item, const VerifyRequest& request) {
   context.console.moving("");
   if (context.settings.quiet) return print_item_trouble(context, item);
-  if (item.report) return print_verify(context, entry_name(item.entry), *item.report, request);
+  if (item.report) {
+    VerifyReport report = *item.report;
+    // Of one that is intact, notes say nothing new.
+    if (report.ok && context.settings.verbose == 0)
+      std::erase_if(report.notes, [](const Finding& finding) { return finding.severity == Severity::note; });
+    return print_verify(context, entry_name(item.entry), report, request);
+  }
   std::string verdict = verdict_name(item.verdict);
   std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
   say(context, fmt::format("{}   {}\n", printable(entry_name(item.entry)), verdict));

@@ -37,6 +37,11 @@ std::vector<std::size_t> filled_columns(const Table& table) {
   return out;
 }
 
+std::string shortened(std::string_view cell, std::size_t width, bool keeps_head) {
+  if (!keeps_head) return shorten(cell, width);
+  return std::string(cell.substr(0, byte_of_column(cell, width - 1))) + "…";
+}
+
 /// The fewest columns that one of this width can have.
 std::size_t least_width(const Table::Column& column, std::size_t width) {
   if (!column.shrinks) return width;
@@ -91,7 +96,7 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
   }
   drop_columns(table, width, shown, widths);
   std::size_t total = total_width(widths);
-  for (std::size_t i = 0; i < widths.size() && total > width; ++i) {
+  for (std::size_t i = widths.size(); i-- > 0 && total > width;) {  // what comes first matters most
     const std::size_t least = least_width(table.columns[shown[i]], widths[i]);
     const std::size_t cut = std::min(total - width, widths[i] - least);
     widths[i] -= cut;
@@ -108,7 +113,8 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
       const std::string& cell = cells[shown[i]];
       const bool too_wide = !is_title && column.shrinks && text_width(cell) > widths[i];
       if (too_wide) ++out.shortened;
-      const std::string text = padded(too_wide ? shorten(cell, widths[i]) : cell, widths[i], column.right, i == last);
+      const std::string text =
+          padded(too_wide ? shortened(cell, widths[i], column.keeps_head) : cell, widths[i], column.right, i == last);
       out.text += paint && !is_title ? paint(shown[i], cell, text) : text;
       if (i != last) out.text += "  ";
     }

@@ -15,7 +15,8 @@ struct Table {
     bool right = false;    ///< numbers
     bool shrinks = false;  ///< is shortened in the middle if the terminal is too narrow
     bool drops = false;  ///< is left out if the terminal is too narrow even for shortened columns, the last such first
-    std::size_t least = 16;  ///< columns of a shortened one
+    std::size_t least = 16;   ///< columns of a shortened one
+    bool keeps_head = false;  ///< a sentence: is shortened at its end instead
   };
   std::vector<Column> columns{};
   std::vector<std::vector<std::string>> rows{};

@@ -154,7 +154,7 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
                         {.title = "METRIC", .shrinks = true, .least = 14},
                         {.title = "TAGS", .shrinks = true, .drops = true, .least = 6},
                         {.title = "FORMAT", .drops = true},
-                        {.title = "NOTE", .shrinks = true, .drops = true, .least = 8},
+                        {.title = "NOTE", .shrinks = true, .drops = true, .least = 8, .keeps_head = true},
                         {.title = "ID", .drops = true}}};
   // One format goes without saying, if it is ours.
   const bool others = std::ranges::any_of(entries, &catalog::Entry::foreign);

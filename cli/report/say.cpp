@@ -98,6 +98,8 @@ std::string shell_word(std::string_view word) {
 }
 
 std::string store_option(const Words& words) {
+  const bool by_place = words.verb != nullptr && words.verb->arguments == "[STORE]" && !words.arguments.empty();
+  if (by_place) return " --store " + shell_path(words.arguments.front());
   const Value* value = words.value("store");
   if (value == nullptr || value->origin != "--store") return {};
   return " --store " + shell_path(value->text);

@@ -104,7 +104,8 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
     const auto best = status.best_of(run);
     std::string verified;
     if (run.verified_step) verified = fmt::format("{}", *run.verified_step);
-    if (run.last_verified) verified += fmt::format(" ({} ago)", age_text(*run.last_verified, now));
+    if (run.last_verified)
+      verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
     out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),
                         std::to_string(run.newest_step), age_text(run.newest_created, now) + " ago",
                         best ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",

@@ -111,6 +111,8 @@ Verb save_verb() {
 Verb list_verb() {
   return {
       .name = "list",
+      .arguments = "[STORE]",
+      .most_arguments = 1,
       .summary = "List the checkpoints of a store",
       .about =
           {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
@@ -147,7 +149,7 @@ Verb list_verb() {
            {.name = "limit", .letter = 'n', .value = "N", .help = "show at most N", .guesses = {"head"}},
            {.name = "csv", .help = "print CSV; text that a spreadsheet would run as a formula is prefixed with '"},
            {.name = "rebuild", .help = "rebuild the index", .guesses = {"rescan", "refresh"}}},
-      .examples = {{"ckpt list --store runs", "everything"},
+      .examples = {{"ckpt list runs", "everything"},
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
                    {"ckpt list -q --state verified -n 1", "a name for a script"},
                    {"ckpt list --trash --since 1h", "deleted within the last hour"}},
@@ -235,11 +237,14 @@ Verb unpin_verb() {
 Verb status_verb() {
   return {
       .name = "status",
+      .arguments = "[STORE]",
+      .most_arguments = 1,
       .summary = "Show a summary of a store",
       .about =
-          {"Shows checkpoints, bytes and the newest checkpoint of each run. --prom writes a file for the textfile collector "
+          {"Shows a table of the runs: count, size, newest and best checkpoint, last save and verification. --prom writes a file for the textfile collector "
            "of Prometheus, atomically.",
-           "Also shows which checkpoints a rule reduced to their weights, and the contents of the trash with their expiry. "
+           "Also shows the last prune and verify with their results, which checkpoints a rule reduced to their weights, and "
+           "the contents of the trash with their expiry, and names the command to run next. "
            "Free space, recycled files and readers are those of the whole store, even with --run.",
            "On file systems without cluster-wide locks, it also shows the readers that each host has registered."},
       .flags = {store_flag(),

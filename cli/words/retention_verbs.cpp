@@ -116,7 +116,7 @@ Verb rm_verb() {
            "What prune never deletes, rm does not delete either: the newest checkpoint of a run and the newest verified "
            "one, and checkpoints that are pinned, in use, referenced by others or named by 'latest'. They are refused "
            "with the reason (exit code 3); the others are deleted."},
-      .aliases = {"delete", "remove", "trash"},
+      .aliases = {"delete", "remove"},
       .flags = {store_flag(),
                 {.name = "dry-run", .letter = 'n', .help = "show what would be deleted", .guesses = {"preview"}},
                 lock_timeout_flag()},

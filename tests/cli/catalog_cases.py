@@ -60,6 +60,12 @@ def case_list_selects_and_sorts(sh):
     sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where")
     sh.run("list", "--store", store, "--since", "soon", code=2, err="neither a time")
     sh.run("list", "--store", "nowhere", code=10, err="nowhere")
+    sh.run("list", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")
+    sh.run("list", "--store", store, "--run", "dem?x*")
+    check(sh.run("list", store).out == sh.run("list", "--store", store).out, "a store by its path")
+    sh.run("status", store, out="^demo +2 ")
+    sh.run("list", store, "--store", store, code=2, err="exclude each other")
+    sh.run("pin", "demo@last", "--store", store, code=10, err="did you mean 'demo@latest'")
 
 
 def case_a_rebuild_makes_the_same_catalog(sh):

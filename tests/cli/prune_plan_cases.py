@@ -39,7 +39,12 @@ def case_a_plan_ends_with_its_command_and_a_deletion_with_the_way_back(sh):
     sh.run("prune", "--store", "store", not_out=["is not used", "to do it"])
     for flag in ("--keep-within", "--grace", "--foreign-min-age"):
         sh.run("prune", "--store", "store", flag, "3", code=2, err=[f"^error: {flag}: '3' has no unit$", "^hint: write 3s, 3m, 3h or 3d$"])
-    sh.run("prune", "--store", "store", "lama", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
+    sh.run("prune", "--store", "store", "--keep", "last=x", code=2, err="'x' is not a whole number of at least 0$")
+    for text, told in (('[[rule]]\nruns = "*"\nkeep = { within = "3" }\n', "within: '3' has no unit"), ("keep_last = 3\n", r"write keep = \{ last = \.\.\. \}")):
+        sh.path("store/ckpt.toml").write_text(text)
+        sh.run("prune", "--store", "store", code=2, err=told)
+    sh.path("store/ckpt.toml").unlink()
+    sh.run("prune", "--store", "store", "--keep-last", "9", "lama", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
 
 
 def case_a_large_plan_shows_totals_first_and_details_with_v(sh):

@@ -39,6 +39,19 @@ void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
   });
 }
 
+/// A run that is not there is mistyped.
+Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
+  CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
+  std::vector<std::string> names;
+  for (const catalog::RunSummary& summary : runs) names.push_back(summary.run);
+  if (std::ranges::find(names, run) != names.end()) return {};
+  const auto near = nearest(run, names);
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
+               .file = store,
+               .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt status' shows the runs"});
+}
+
 }  // namespace
 
 catalog::OtherTools other_tools() {
@@ -79,6 +92,7 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CatalogListing out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
+  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
     out.entries.erase(out.entries.begin() + static_cast<std::ptrdiff_t>(*query.limit), out.entries.end());

@@ -57,6 +57,7 @@ struct CatalogListing {
   bool indexed = true;      ///< false: the catalog could not be used, the disk was scanned
   std::vector<std::string> warnings{};
 };
+/// errors  not_found: `run` is no glob, and has no checkpoint
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
 
 /// ckpt status.

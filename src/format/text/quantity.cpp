@@ -145,7 +145,9 @@ Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, st
   const auto number = read_decimal(trimmed(text));
   if (!number || !number->rest.empty() || number->fraction_digits != 0 || number->digits < least ||
       number->digits > most || text.find('.') != std::string_view::npos)
-    return fail(Errc::usage, fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
+    return fail(Errc::usage, most == UINT64_MAX
+                                 ? fmt::format("'{}' is not a whole number of at least {}", text, least)
+                                 : fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
   return number->digits;
 }
 
