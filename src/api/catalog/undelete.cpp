@@ -131,7 +131,9 @@ bool names_checkpoint(std::string_view name, const std::string& run, const std::
   const std::size_t at = name.rfind('@');
   if (at != std::string_view::npos && name.substr(0, at) == run) {
     const std::string_view which = name.substr(at + 1);
-    return which == fmt::format("{}", step) || which == directory;
+    const auto own = CheckpointName::parse(directory);
+    const bool by_generation = own && which == fmt::format("{}.g{}", own->step, own->generation);
+    return which == fmt::format("{}", step) || which == directory || by_generation;
   }
   if (name == join_path(run, directory) || name == directory) return true;
   const bool digits =
@@ -178,6 +180,7 @@ Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteReque
       if (in_time(*found)) wanted.add(*std::move(found), name);
       continue;
     }
+    if (find(trash, name, {})) continue;  // named twice
     std::optional<TrashEntry> in_place;
     if (!lost_its_optimizer(trash, name)) {
       in_place = find_restored(io, store, trash, name);

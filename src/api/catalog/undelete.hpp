@@ -14,7 +14,7 @@
 
 namespace ckpt {
 
-/// Whether a name means a checkpoint: RUN@STEP, RUN@NAME, RUN/NAME, or six or more digits of its id.
+/// Whether a name means a checkpoint: RUN@STEP, RUN@STEP.gN, RUN@NAME, RUN/NAME, or six or more digits of its id.
 bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
                       const std::string& id);
 
