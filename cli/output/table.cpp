@@ -42,9 +42,30 @@ std::string shortened(std::string_view cell, std::size_t width, bool keeps_head)
   return std::string(cell.substr(0, byte_of_column(cell, width - 1))) + "…";
 }
 
+/// By words, in lines of at most `width` columns where words allow; lines after the first begin with `indent` blanks.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t used = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool breaks = used != 0 && used + 1 + text_width(word) > width;
+    if (breaks) {
+      out += "\n" + std::string(indent, ' ');
+      used = 0;
+    } else if (used != 0) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += text_width(word);
+  }
+  return out;
+}
+
 /// The fewest columns that one of this width can have.
 std::size_t least_width(const Table::Column& column, std::size_t width) {
-  if (!column.shrinks) return width;
+  if (!column.shrinks && !column.wraps) return width;
   return std::min(width, std::max(column.least, text_width(column.title)));
 }
 
@@ -108,13 +129,16 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
     for (std::size_t i = 0; i < shown.size(); ++i) {
       if (!cells[shown[i]].empty()) last = i;
     }
+    std::size_t indent = 0;
     for (std::size_t i = 0; i <= last && i < shown.size(); ++i) {
       const Table::Column& column = table.columns[shown[i]];
       const std::string& cell = cells[shown[i]];
       const bool too_wide = !is_title && column.shrinks && text_width(cell) > widths[i];
       if (too_wide) ++out.shortened;
-      const std::string text =
+      std::string text =
           padded(too_wide ? shortened(cell, widths[i], column.keeps_head) : cell, widths[i], column.right, i == last);
+      if (column.wraps && i == last && !is_title) text = wrapped(cell, widths[i], indent);
+      indent += widths[i] + 2;
       out.text += paint && !is_title ? paint(shown[i], cell, text) : text;
       if (i != last) out.text += "  ";
     }

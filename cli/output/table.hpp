@@ -16,6 +16,7 @@ struct Table {
     bool shrinks = false;  ///< is shortened in the middle if the terminal is too narrow
     bool drops = false;  ///< is left out if the terminal is too narrow even for shortened columns, the last such first
     std::size_t least = 16;   ///< columns of a shortened one
+    bool wraps = false;       ///< of the last one: continues below itself instead, by words
     bool keeps_head = false;  ///< a sentence: is shortened at its end instead
   };
   std::vector<Column> columns{};

@@ -107,7 +107,7 @@ void print_decisions(Context& context, const PrunePlan& plan) {
   Table table{.columns = {{.title = "CHECKPOINT", .shrinks = true},
                           {.title = "SIZE", .right = true},
                           {.title = "DECISION"},
-                          {.title = "WHY"}}};
+                          {.title = "WHY", .wraps = true}}};
   std::size_t left = 0;
   for (const PrunePart& part : plan.parts) {
     std::map<std::pair<std::string_view, std::uint64_t>, unsigned> saves;

@@ -98,7 +98,7 @@ Verb prune_verb() {
                    {"ckpt prune --simulate --interval 500 --until 100000", "space and risk of the policy"},
                    {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply",
                     "matching runs, with a week to undelete"}},
-      .exit_codes = {1, 3, 10, 11, 12, 14, 16},
+      .exit_codes = {1, 3, 4, 10, 11, 12, 14, 16},
   };
 }
 

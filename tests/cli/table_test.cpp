@@ -60,6 +60,21 @@ TEST(AlignedTable, DropsAndShortensTheLastColumnsFirst) {
             "b\n");
 }
 
+TEST(AlignedTable, WrapsALastColumnOfSentences) {
+  const Table table{.columns = {{.title = "NAME"}, {.title = "WHY", .wraps = true}},
+                    .rows = {{"a@10", "not in the newest 3 (10th); not a multiple of 1000"}, {"a@9", "pinned"}}};
+  EXPECT_EQ(draw_aligned(table, 30).text,
+            "NAME  WHY\n"
+            "a@10  not in the newest 3\n"
+            "      (10th); not a multiple\n"
+            "      of 1000\n"
+            "a@9   pinned\n");
+  EXPECT_EQ(draw_aligned(table, 200).text,
+            "NAME  WHY\n"
+            "a@10  not in the newest 3 (10th); not a multiple of 1000\n"
+            "a@9   pinned\n");
+}
+
 TEST(AlignedTable, PaintsCellsWithoutCountingTheInk) {
   const Drawn drawn =
       draw_aligned(sample(), 200, [](std::size_t column, const std::string& cell, std::string_view text) {
