@@ -56,7 +56,7 @@ def case_a_large_plan_shows_totals_first_and_details_with_v(sh):
     check("\nb/c@30\t" not in result.out and result.out.index("total") < result.out.index("a@10\t"), "not what a person must see first", result)
     check(len(re.findall(r"^(a|b/c)@", prune(sh, "--keep-last", "20", "-v").out, re.M)) == 60, "-v does not show all")
     code, text = sh.terminal("prune", "--store", "store", "--keep-last", "20", "--color", "always")
-    narrow = sh.terminal("prune", "--store", "store", "--keep-last", "2", "--keep-every", "1000", columns=60)[1]
+    narrow = re.sub("\x1b\\[[0-9;]*m", "", sh.terminal("prune", "--store", "store", "--keep-last", "2", "--keep-every", "1000", columns=60)[1])
     rows = narrow.split("CHECKPOINT  ")[1].split("would delete")[0].split("\r\n")
     check(max(map(len, rows)) <= 60, narrow)
     check(code == 0 and "\x1b[1;31mdelete" in text and "\x1b[1;32mkeep" in text, text)
