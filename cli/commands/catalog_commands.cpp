@@ -7,6 +7,7 @@
 #include "catalog/filter.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
+#include "cli/commands/trash_list.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
 #include "cli/words/catalog_words.hpp"
@@ -16,11 +17,9 @@ namespace ckpt::cli {
 namespace {
 
 Result<CatalogQuery> read_query(const Words& words) {
-  CatalogQuery query{.store = store_of(words),
-                     .run = words.text("run"),
-                     .tag = words.text("tag"),
-                     .rebuild = words.on("rebuild"),
-                     .now = now()};
+  CKPT_TRY(const std::string store, listed_store(words));
+  CatalogQuery query{
+      .store = store, .run = words.text("run"), .tag = words.text("tag"), .rebuild = words.on("rebuild"), .now = now()};
   const std::string state = words.text("state");
   for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
                                    catalog::State::corrupt, catalog::State::unreadable})
@@ -76,14 +75,19 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   }
   const bool csv = context.words.on("csv");
   const bool people = context.console.out_is_terminal() && !csv;
-  const Table table = entry_table(entries, people, context.settings.sizes, now);
   if (!people) {
-    say(context, csv ? draw_csv(table) : draw_tsv(table));
+    const Table values = entry_values(entries);
+    say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
   }
+  const Table table = entry_table(entries, context.settings.sizes, now);
+  const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
+    const bool is_state = table.columns[column].title == "STATE";
+    return is_state ? context.console.paint_out(state_ink(cell), text) : std::string(text);
+  };
   std::uint64_t bytes = 0;
   for (const catalog::Entry& entry : entries) bytes += std::min(entry.checkpoint.bytes, UINT64_MAX - bytes);
-  std::string out = draw_aligned(table, context.console.width()).text;
+  std::string out = draw_aligned(table, context.console.width(), paint).text;
   out +=
       fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
   if (entries.size() != listing.total) out += fmt::format(" of {} in the store", format_count(listing.total));
@@ -132,6 +136,7 @@ Answer change_pin(Context& context, bool remove) {
 }  // namespace
 
 Answer run_list(Context& context) {
+  if (context.words.on("trash")) return list_trash(context);
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
   auto listing = ask_alone(context, [&](Session& session) {
@@ -155,11 +160,12 @@ Answer run_list(Context& context) {
 }
 
 Answer run_status(Context& context) {
-  const std::string store = store_of(context.words);
+  const auto store = listed_store(context.words);
+  if (!store) return failed(store.error());
   const catalog::Time time = now();
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
-    CKPT_TRY(StoreStatus out, store_status(session.io, store, context.words.text("run"), time, session.memory_bytes));
+    CKPT_TRY(StoreStatus out, store_status(session.io, *store, context.words.text("run"), time, session.memory_bytes));
     if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
     return out;
   });
@@ -168,10 +174,10 @@ Answer run_status(Context& context) {
   warn(context, out, status->warnings);
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
-    put(data, *status, store);
+    put(data, *status, *store);
     return out;
   }
-  say(context, status_text(*status, context.settings.sizes, time));
+  if (file == nullptr) print_status(context, *status, time);
   return out;
 }
 

@@ -18,15 +18,30 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 22> commands{
-      {{"convert", run_convert},    {"save", run_save},           {"load", run_load},
-       {"verify", run_verify},      {"inspect", run_inspect},     {"ls", run_ls},
-       {"plan", run_plan},          {"doctor", run_doctor},       {"prune", run_prune},
-       {"repair", run_repair},      {"undelete", run_undelete},   {"why", run_why},
-       {"list", run_list},          {"status", run_status},       {"pin", run_pin},
-       {"unpin", run_unpin},        {"next-save", run_next_save}, {"help", run_help},
-       {"explain", run_explain},    {"version", run_version},     {"completion", run_completion},
-       {"materialize", run_convert}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 24> commands{{{"convert", run_convert},
+                                                                                  {"save", run_save},
+                                                                                  {"load", run_load},
+                                                                                  {"verify", run_verify},
+                                                                                  {"inspect", run_inspect},
+                                                                                  {"ls", run_ls},
+                                                                                  {"plan", run_plan},
+                                                                                  {"doctor", run_doctor},
+                                                                                  {"prune", run_prune},
+                                                                                  {"repair", run_repair},
+                                                                                  {"rm", run_rm},
+                                                                                  {"undelete", run_undelete},
+                                                                                  {"why", run_why},
+                                                                                  {"list", run_list},
+                                                                                  {"mark", run_mark},
+                                                                                  {"status", run_status},
+                                                                                  {"pin", run_pin},
+                                                                                  {"unpin", run_unpin},
+                                                                                  {"next-save", run_next_save},
+                                                                                  {"help", run_help},
+                                                                                  {"explain", run_explain},
+                                                                                  {"version", run_version},
+                                                                                  {"completion", run_completion},
+                                                                                  {"materialize", run_convert}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;

@@ -1,16 +1,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
-#include <set>
 
+#include "api/catalog/last_run.hpp"
 #include "api/catalog/prune.hpp"
 #include "catalog/explain.hpp"
 #include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/commands/simulate_command.hpp"
-#include "cli/output/table.hpp"
+#include "cli/report/prune_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
 
@@ -65,152 +64,6 @@ Result<> check_words(const Words& words) {
   return both("check", "check-policy");
 }
 
-// --- for people -----------------------------------------------------------------------------------------------------
-
-std::string policy_line(const PrunePart& part) {
-  std::string out;
-  for (const catalog::Rule& rule : part.policy.keep)
-    out += fmt::format("{}{} ({})", out.empty() ? "" : " · ", catalog::rule_meaning(rule), rule.id);
-  if (part.policy.drop_optimizer_after)
-    out += fmt::format(" · weights only after {}", catalog::duration_text(*part.policy.drop_optimizer_after));
-  return out;
-}
-
-std::string decision_text(const PrunePart& part, std::size_t index) {
-  return catalog::action_name(planned_action(part, index));
-}
-
-/// Steps with several saves in a run, which are distinguished by generation.
-std::set<std::pair<std::string_view, std::uint64_t>> steps_saved_again(const PrunePart& part) {
-  std::set<std::pair<std::string_view, std::uint64_t>> seen;
-  std::set<std::pair<std::string_view, std::uint64_t>> out;
-  for (const catalog::Checkpoint& one : part.checkpoints) {
-    if (!seen.emplace(one.run, one.step).second) out.emplace(one.run, one.step);
-  }
-  return out;
-}
-
-void print_part(Context& context, const PrunePart& part) {
-  const SizeStyle sizes = context.settings.sizes;
-  if (part.entries.empty() || context.settings.json) return;
-  say(context, fmt::format("policy  {}: keep {}\n", printable(part.policy.runs), printable(policy_line(part))));
-  Table table{.columns = {{.title = "RUN", .shrinks = true},
-                          {.title = "STEP", .right = true},
-                          {.title = "SIZE", .right = true},
-                          {.title = "DECISION"},
-                          {.title = "WHY"}}};
-  const auto again = steps_saved_again(part);
-  for (const std::uint32_t i : part.retention.order) {
-    const catalog::Checkpoint& one = part.checkpoints[i];
-    std::string step = fmt::format("{}", one.step);
-    if (one.generation != 0 && again.contains({one.run, one.step})) step += fmt::format(" (g{})", one.generation);
-    const Action action = planned_action(part, i);
-    if (context.settings.quiet && action != Action::trash && action != Action::demote) continue;
-    table.rows.push_back({printable(one.run), std::move(step), format_size(one.bytes, sizes), decision_text(part, i),
-                          printable(why_text(part, i))});
-  }
-  say(context, context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table));
-  if (part.retention.aborted) say(context, fmt::format("stopped  {}\n", printable(*part.retention.aborted)));
-}
-
-void print_names(Context& context, const PrunePlan& plan) {
-  for (const PrunePart& part : plan.parts) {
-    for (const std::uint32_t i : part.retention.order) {
-      if (planned_action(part, i) != Action::trash) continue;
-      say(context, printable(part.checkpoints[i].run + "/" + part.entries[i].name) + "\n", true);
-    }
-  }
-}
-
-void print_check_policy(Context& context, const PrunePlan& plan) {
-  for (const PrunePart& part : plan.parts) {
-    say(context,
-        fmt::format("policy  {} ({}{})\n", printable(part.policy.runs),
-                    format_counted(part.entries.size(), "checkpoint"), part.first_run ? ", new or changed" : ""),
-        true);
-    for (std::size_t r = 0; r < part.policy.keep.size(); ++r) {
-      std::uint64_t kept = 0;
-      for (const catalog::Decision& decision : part.retention.decisions) {
-        kept += std::any_of(decision.reasons.begin(), decision.reasons.end(), [&](const catalog::Reason& reason) {
-          return reason.cause == catalog::Reason::Cause::rule && reason.rule == r;
-        });
-      }
-      const catalog::Rule& rule = part.policy.keep[r];
-      say(context,
-          fmt::format("  {:<14} keeps {:>6}   {}\n", printable(rule.id), kept, printable(catalog::rule_meaning(rule))),
-          true);
-    }
-    if (part.policy.drop_optimizer_after)
-      say(context,
-          fmt::format("  weights only   after {}\n", catalog::duration_text(*part.policy.drop_optimizer_after)), true);
-    say(context, fmt::format("  would delete   {} of {}\n", part.retention.trash_count, part.entries.size()), true);
-  }
-  for (const catalog::RunInterval& one : plan.policies.run_intervals) {
-    say(context, fmt::format("interval  when to save, for {}\n", printable(one.runs)), true);
-    for (const std::string& line : interval_meaning(one.rules)) say(context, "  " + line + "\n", true);
-  }
-  if (!plan.policies.interval) return;
-  say(context, "interval  when to save\n", true);
-  for (const std::string& line : interval_meaning(*plan.policies.interval))
-    say(context, fmt::format("  {}\n", line), true);
-}
-
-void print_plan(Context& context, const PrunePlan& plan, bool applied) {
-  const SizeStyle sizes = context.settings.sizes;
-  for (const PrunePart& part : plan.parts) print_part(context, part);
-  for (const std::string& run : plan.ruleless)
-    say(context, fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run)));
-  for (const std::string& difference : plan.policies.differences)
-    say(context, fmt::format("note    {}\n", printable(difference)));
-  std::uint64_t count = 0;
-  for (const PrunePart& part : plan.parts) count += part.entries.size();
-  if (applied) return;
-  if (plan.purge_due.count != 0)
-    say(context,
-        fmt::format("note    {} in the trash expired: --apply deletes {} permanently ({})\n", plan.purge_due.count,
-                    plan.purge_due.count == 1 ? "it" : "them", format_size(plan.purge_due.bytes, sizes)));
-  std::string line = fmt::format("would delete {} of {}", plan.trash_count, format_counted(count, "checkpoint"));
-  if (plan.demote_count != 0) line += fmt::format(", drop the optimizer of {}", plan.demote_count);
-  line += fmt::format(", free {}", format_size(plan.freed_bytes, sizes));
-  if (plan.recycled_bytes != 0)
-    line += fmt::format(", recycle {} for the next save", format_size(plan.recycled_bytes, sizes));
-  line += ". Nothing was deleted.";
-  if (plan.trash_count + plan.demote_count != 0 && !plan.aborted) line += " Run with --apply to do it.";
-  say(context, line + "\n");
-}
-
-void print_report(Context& context, const PruneReport& report) {
-  const SizeStyle sizes = context.settings.sizes;
-  const TrashSum& waits = report.trashed_wait;
-  std::string line = format_counted(report.trashed, "checkpoint");
-  if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
-  if (report.trashed == 0 && report.demoted == 0) {
-    say(context, "0 checkpoints deleted\n");
-  } else if (report.trashed != 0) {
-    say(context, fmt::format("{} moved to the trash, {}\n", line, format_size(waits.bytes, sizes)));
-  }
-  if (report.demoted != 0) {
-    line = format_counted(report.demoted, "checkpoint") + " reduced to weights";
-    if (report.demoted_wait.count != 0)
-      line += fmt::format(", {} of optimizer state in the trash", format_size(report.demoted_wait.bytes, sizes));
-    say(context, line + "\n");
-  }
-  const auto& gone = report.purged.gone;
-  const auto optimizers = static_cast<std::uint64_t>(
-      std::ranges::count_if(gone, [](const catalog::TrashEntry& entry) { return !entry.record.dropped.empty(); }));
-  line = gone.size() == optimizers ? "" : format_counted(gone.size() - optimizers, "checkpoint");
-  if (optimizers != 0) line += (line.empty() ? "" : " and ") + format_counted(optimizers, "optimizer");
-  if (!gone.empty())
-    say(context, fmt::format("{} deleted permanently{}, {} freed\n", line,
-                             report.purged_early ? " before the grace period ended, because space is short" : "",
-                             format_size(report.purged.bytes, sizes)));
-  if (report.purged.recycled_count != 0)
-    say(context, fmt::format("{} of these recycled for the next save; {} stay in use\n", report.purged.recycled_count,
-                             format_size(report.purged.recycled_bytes, sizes)));
-  if (report.purged.emptied_bytes != 0)
-    say(context, fmt::format("{} of recycled files freed\n", format_size(report.purged.emptied_bytes, sizes)));
-}
-
 // --- for scripts ----------------------------------------------------------------------------------------------------
 
 void put_reasons(json::Writer& out, std::string_view key, const std::vector<catalog::Explanation>& reasons) {
@@ -237,7 +90,8 @@ void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i) {
   put_text(out, "run", one.run);
   put_text(out, "name", part.entries[i].name);
   out.member("id", one.id).member("step", one.step).member("bytes", one.bytes);
-  out.member("decision", decision_text(part, i)).member("would_be_trash", decision.would_be_trash);
+  out.member("decision", catalog::action_name(planned_action(part, i)))
+      .member("would_be_trash", decision.would_be_trash);
   out.member("bytes_freed", stays ? 0 : decision.bytes_freed);
   put_text(
       out, "why",
@@ -317,19 +171,37 @@ std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
   return data;
 }
 
-std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report) {
+/// `routine`: also what a person need not look at: that a checkpoint is being read, or that recycling has no benefit.
+std::vector<Finding> findings_of(const PrunePlan& plan, const PruneReport& report, bool routine) {
   std::vector<Finding> out;
-  for (const std::string& warning : plan.warnings) out.push_back({.severity = Severity::warning, .text = warning});
-  for (const PruneStep& step : report.steps) {
-    if (step.done) continue;
-    const PrunePart& part = plan.parts[step.part];
-    out.push_back({.severity = Severity::warning,
-                   .text = fmt::format("{}/{}: kept: {}", part.checkpoints[step.index].run,
-                                       part.entries[step.index].name, step.kept_because)});
+  const auto add = [&](std::string text) { out.push_back({.severity = Severity::warning, .text = std::move(text)}); };
+  for (const std::string& warning : plan.warnings) {
+    const bool is_routine = warning == kNoRecycling || warning.starts_with("rule '");  // a run without the metric
+    if (routine || !is_routine) add(warning);
   }
-  for (const std::string& kept : report.purged.kept)
-    out.push_back({.severity = Severity::warning, .text = "stays in the trash: " + kept});
+  for (const PruneStep& step : report.steps) {
+    if (step.done || (step.in_use && !routine)) continue;
+    const PrunePart& part = plan.parts[step.part];
+    add(fmt::format("{}@{}: kept: {}", part.checkpoints[step.index].run, part.entries[step.index].name,
+                    step.kept_because));
+  }
+  for (const std::string& kept : report.purged.kept) {
+    const bool in_use = kept.find(": being read") != std::string::npos;
+    if (routine || !in_use) add("stays in the trash: " + kept);
+  }
   return out;
+}
+
+/// For `ckpt status`. Not while another process prunes: that one records itself.
+void record(Io& io, const PrunePlan& plan, const PruneReport& report, int code) {
+  if (code == exit_code(Errc::locked)) return;
+  record_last_run(io, plan.store,
+                  {.kind = LastRun::Kind::prune,
+                   .at = now(),
+                   .by = who(),
+                   .exit_code = code,
+                   .count = report.trashed + report.demoted,
+                   .bytes = report.trashed_wait.bytes + report.demoted_wait.bytes});
 }
 
 }  // namespace
@@ -353,34 +225,49 @@ Answer run_prune(Context& context) {
   Answer out;
   PruneReport report;
   const bool apply = words.on("apply");
-  if (words.on("check-policy")) {
+  const bool checks_policy = words.on("check-policy");
+  if (checks_policy) {
     print_check_policy(context, *plan);
-  } else if (context.settings.quiet) {
-    print_names(context, *plan);
   } else {
     print_plan(context, *plan, apply);
   }
   if (apply) {
     auto done = carry_out(open.session(), *plan, {.now = request->now, .by = who(), .lock_timeout = *timeout});
-    if (!done) return failed(name_signal(std::move(done).error()));
+    if (!done) {
+      record(open.session().io, *plan, report, exit_code(done.error().code));
+      return failed(name_signal(std::move(done).error()));
+    }
     report = *std::move(done);
-    print_report(context, report);
   }
-  const std::vector<Finding> findings = findings_of(*plan, report);
-  print_findings(context, findings);
+  const std::vector<Finding> findings = findings_of(*plan, report, true);
+  print_trouble(context, findings_of(*plan, report, !context.settings.quiet));
   take_warnings(out, findings);
+  if (apply) {
+    print_report(context, *plan, report, request->now);
+  } else if (!checks_policy) {
+    print_plan_end(context, *plan);
+  }
   if (context.settings.json) out.data = plan_data(*plan, apply ? &report : nullptr);
   if (report.stopped) {
     out.failures.push_back(stopped(*plan, report));
     out.exit_code = exit_code(out.failures.front().error.code);
+    record(open.session().io, *plan, report, out.exit_code);
     return out;
   }
+  // A dry run shows how much would go, and how to approve it; nothing can approve an unknown metric.
+  const bool is_guarded = std::ranges::any_of(plan->parts, [&](const PrunePart& part) {
+    return part.retention.aborted && (apply || part.unknown_metric.has_value());
+  });
   const bool would = plan->trash_count + plan->demote_count != 0;
-  if (plan->aborted || (words.on("check") && would)) {
+  if (is_guarded) {
+    out.failures.push_back({.error = guard_error(*plan)});
+    out.exit_code = exit_code(Errc::guarded);
+  } else if (words.on("check") && would) {
     out.exit_code = exit_code(Errc::differs);
   } else if (!report.complete) {
     out.exit_code = exit_code(Errc::not_done);
   }
+  if (apply) record(open.session().io, *plan, report, out.exit_code);
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "cli/report/conversion_text.hpp"
 #include "cli/report/target_text.hpp"
 #include "cli/words/catalog_words.hpp"
+#include "cli/words/mark_words.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::cli {
@@ -29,47 +30,6 @@ Result<std::optional<std::uint64_t>> read_step(const Words& words, const std::st
   return step;
 }
 
-/// "loss=1.7".
-Result<catalog::Mark> read_metric(const std::string& text) {
-  const std::size_t equals = text.rfind('=');
-  catalog::Mark mark{.kind = catalog::Mark::Kind::metric, .name = text.substr(0, equals)};
-  const auto number = parse_number<double>(equals == std::string::npos ? "" : text.substr(equals + 1));
-  if (mark.name.empty() || !number)
-    return fail({.code = Errc::usage,
-                 .message = fmt::format("--metric '{}' is not NAME=NUMBER", text),
-                 .hint = "example: --metric loss=1.7 (nan and inf are allowed)"});
-  mark.value = *number;
-  return mark;
-}
-
-/// The initial marks of the checkpoint, with author and time.
-Result<std::vector<catalog::Mark>> read_marks(const Words& words) {
-  using Kind = catalog::Mark::Kind;
-  std::vector<catalog::Mark> out;
-  for (const std::string& text : words.all("metric")) {
-    CKPT_TRY(catalog::Mark metric, read_metric(text));
-    out.push_back(std::move(metric));
-  }
-  for (const std::string& tag : words.all("tag")) {
-    if (tag.empty()) return fail(Errc::usage, "--tag is empty");
-    out.push_back({.kind = Kind::tag, .name = tag});
-  }
-  if (const Value* note = words.value("note")) out.push_back({.kind = Kind::note, .text = note->text});
-  if (words.on("pin") || words.value("pin-reason") != nullptr)
-    out.push_back({.kind = Kind::pin, .text = words.text("pin-reason")});
-  for (catalog::Mark& mark : out) {
-    mark.owner = user_name();
-    mark.at = now();
-  }
-  // Of several of one name the last counts, as everywhere on the command line.
-  std::vector<catalog::Mark> last;
-  for (catalog::Mark& mark : out) {
-    std::erase_if(last, [&](const catalog::Mark& other) { return other.kind == mark.kind && other.name == mark.name; });
-    last.push_back(std::move(mark));
-  }
-  return last;
-}
-
 Result<ImportRequest> read_save_request(const Words& words) {
   ImportRequest out{.store = store_of(words), .run = words.text("run")};
   ConvertRequest& conversion = out.conversion;
@@ -79,7 +39,7 @@ Result<ImportRequest> read_save_request(const Words& words) {
   while (out.run.ends_with('/')) out.run.pop_back();
   CKPT_TRY(out.step, read_step(words, "step"));
   CKPT_TRY(out.back_to, read_step(words, "back-to"));
-  CKPT_TRY(out.marks, read_marks(words));
+  CKPT_TRY(out.marks, marks_of(words));
   conversion.from = words.text("from");
   conversion.only = words.all("only");
   out.link = words.on("link");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "api/catalog/last_run.hpp"
 #include "api/catalog/scrub.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
@@ -96,9 +97,29 @@ std::vector<Finding> scrub_findings(const ScrubReport& report) {
   return out;
 }
 
+/// With -q, of a checkpoint that is not intact: one line. One that is in use waits for its next turn.
+void print_item_trouble(Context& context, const ScrubItem& item) {
+  std::vector<Finding> findings;
+  if (item.report && !item.report->ok) findings.push_back(scrub_finding(item, trouble_text(*item.report)));
+  const bool routine = item.verdict == ScrubVerdict::vanished || item.verdict == ScrubVerdict::busy;
+  if (item.error && !routine)
+    findings.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
+  if (!item.unrecorded_because.empty())
+    findings.push_back(
+        scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
+  print_trouble(context, findings);
+}
+
 void print_item(Context& context, const ScrubItem& item, const VerifyRequest& request) {
   context.console.moving("");
-  if (item.report) return print_verify(context, entry_name(item.entry), *item.report, request);
+  if (context.settings.quiet) return print_item_trouble(context, item);
+  if (item.report) {
+    VerifyReport report = *item.report;
+    // Of one that is intact, notes say nothing new.
+    if (report.ok && context.settings.verbose == 0)
+      std::erase_if(report.notes, [](const Finding& finding) { return finding.severity == Severity::note; });
+    return print_verify(context, entry_name(item.entry), report, request);
+  }
   std::string verdict = verdict_name(item.verdict);
   std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
   say(context, fmt::format("{}   {}\n", printable(entry_name(item.entry)), verdict));
@@ -150,25 +171,45 @@ std::string scrub_data(const ScrubReport& report, const ScrubRequest& request, c
   return data;
 }
 
+int scrub_code(const ScrubReport& report) {
+  bool sound = report.count(ScrubVerdict::damaged) + report.count(ScrubVerdict::incomplete) == 0;
+  for (const ScrubItem& item : report.items) sound = sound && (!item.report || item.report->ok);
+  const bool all =
+      report.count(ScrubVerdict::unread) + report.count(ScrubVerdict::busy) == 0 &&
+      std::ranges::all_of(report.items, [](const ScrubItem& item) { return item.unrecorded_because.empty(); });
+  return !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
+}
+
+/// For `ckpt status`.
+void record_scrub(Io& io, const ScrubRequest& request, const Result<ScrubReport>& report) {
+  LastRun run{.kind = LastRun::Kind::verify, .at = now(), .by = request.by};
+  if (report) {
+    run.exit_code = scrub_code(*report);
+    run.count = report->items.size();
+    run.problems = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete);
+    run.bytes = report->bytes;
+  } else {
+    run.exit_code = exit_code(report.error().code);
+  }
+  record_last_run(io, join_path(request.store, ""), run);
+}
+
 Answer run_scrub(Context& context) {
   auto request = read_scrub(context.words);
   if (!request) return failed(std::move(request).error());
   const VerifyRequest each{.quick = request->quick, .finite = request->finite};
   auto report = ask_alone(context, [&](Session& session) {
-    return scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
+    auto scrubbed = scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
+    record_scrub(session.io, *request, scrubbed);
+    return scrubbed;
   });
   if (!report) return failed(std::move(report).error(), "results so far are recorded");
   Answer out;
-  bool sound = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete) == 0;
-  for (const ScrubItem& item : report->items) sound = sound && (!item.report || item.report->ok);
-  const bool all =
-      report->count(ScrubVerdict::unread) + report->count(ScrubVerdict::busy) == 0 &&
-      std::ranges::all_of(report->items, [](const ScrubItem& item) { return item.unrecorded_because.empty(); });
-  out.exit_code = !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
+  out.exit_code = scrub_code(*report);
   const std::vector<Finding> findings = scrub_findings(*report);
   take_warnings(out, findings);
   say(context, scrub_summary(*report, context.settings.sizes));
-  print_findings(context, findings);
+  if (!context.settings.quiet) print_findings(context, findings);
   if (context.settings.json) out.data = scrub_data(*report, *request, each);
   return out;
 }
@@ -206,6 +247,10 @@ Answer run_verify(Context& context) {
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
   take_warnings(out, report->notes);
   out.data = data_of(*report, request);
+  if (context.settings.quiet && !report->damage.empty()) {
+    const Finding trouble{.severity = Severity::warning, .text = asked.path + ": " + trouble_text(*report)};
+    print_trouble(context, std::span(&trouble, 1));
+  }
   print_verify(context, asked.path, *report, asked);
   return out;
 }

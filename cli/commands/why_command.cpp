@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <set>
+
 #include "api/catalog/why.hpp"
 #include "catalog/explain.hpp"
 #include "catalog/scan/utc.hpp"
@@ -14,8 +16,28 @@ namespace {
 using catalog::TrashEntry;
 using catalog::TrashRecord;
 
-void print_deletion(Context& context, const TrashEntry& entry) {
-  const std::string where = printable(entry.run + "/" + entry.name);
+/// Whether a report is about several saves of a step: then their directories name them.
+bool is_about_several(const WhyReport& report) {
+  std::set<std::string> names;
+  for (const auto& [p, i] : report.live) names.insert(report.plan->parts[p].entries[i].name);
+  for (const TrashEntry& entry : report.history) names.insert(entry.name);
+  return names.size() > 1;
+}
+
+/// What the next prune does with it.
+std::string_view fate_text(catalog::Action action) {
+  switch (action) {
+    case catalog::Action::trash:
+      return "the next prune deletes it";
+    case catalog::Action::demote:
+      return "the next prune drops its optimizer";
+    default:
+      return "kept";
+  }
+}
+
+void print_deletion(Context& context, const TrashEntry& entry, bool several) {
+  const std::string where = short_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
   if (!entry.recorded) {
     say(context, fmt::format("{}   in the trash; its deletion record is unreadable\n", where));
     return;
@@ -69,6 +91,7 @@ Answer run_why(Context& context) {
   if (!report) return failed(std::move(report).error());
 
   Answer out;
+  const bool several = is_about_several(*report);
   json::Writer data = data_writer(out.data);
   data.begin_object().key("live").begin_array();
   for (const auto& [p, i] : report->live) {
@@ -84,22 +107,22 @@ Answer run_why(Context& context) {
     data.member("state", state_word(one.state));
     put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
     data.end_object();
-    say(context,
-        fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(one.run + "/" + part.entries[i].name),
-                    catalog::action_name(part.retention.decisions[i].action), printable(why), state_word(one.state),
-                    verified ? ", checked " + catalog::time_text(*verified) : ""));
+    say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
+                             short_name(one.run, part.entries[i].name, one.step, several),
+                             fate_text(part.retention.decisions[i].action), printable(why), state_word(one.state),
+                             verified ? ", checked " + catalog::time_text(*verified) : ""));
   }
   data.end_array().key("undecided").begin_array();
   for (const std::string& path : report->ruleless) {
     data.begin_object();
     put_text(data, "path", path);
     data.end_object();
-    say(context, fmt::format("{}   KEEP\n  why       no policy matches it\n", printable(path)));
+    say(context, fmt::format("{}   kept\n  why       no policy matches it\n", printable(path)));
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {
     put_deletion(data, entry);
-    print_deletion(context, entry);
+    print_deletion(context, entry, several);
   }
   data.end_array().end_object();
   return out;

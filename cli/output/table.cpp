@@ -18,29 +18,79 @@ std::size_t byte_of_column(std::string_view text, std::size_t column) {
   return i;
 }
 
-void append_cell(std::string& out, std::string_view cell, std::size_t width, bool right, bool last) {
+/// With blanks up to `width`, and not after the last column.
+std::string padded(std::string_view cell, std::size_t width, bool right, bool last) {
   const std::size_t have = text_width(cell);
-  const std::size_t blanks = width > have ? width - have : 0;
-  if (right) out.append(blanks, ' ');
-  out += cell;
-  if (!right) out.append(blanks, ' ');
-  out += "  ";
-  if (!last) return;
-  out.erase(out.find_last_not_of(' ') + 1);
-  out += "\n";
+  const std::string blanks(width > have ? width - have : 0, ' ');
+  if (right) return blanks + std::string(cell);
+  return std::string(cell) + (last ? "" : blanks);
 }
 
-Table without_empty_columns(const Table& table) {
-  Table out;
-  out.rows.resize(table.rows.size());
+/// The columns that have a cell, or all of an empty table.
+std::vector<std::size_t> filled_columns(const Table& table) {
+  std::vector<std::size_t> out;
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     const bool empty =
         !table.rows.empty() && std::ranges::all_of(table.rows, [&](const auto& row) { return row[i].empty(); });
-    if (empty) continue;
-    out.columns.push_back(table.columns[i]);
-    for (std::size_t r = 0; r < table.rows.size(); ++r) out.rows[r].push_back(table.rows[r][i]);
+    if (!empty) out.push_back(i);
   }
   return out;
+}
+
+std::string shortened(std::string_view cell, std::size_t width, bool keeps_head) {
+  if (!keeps_head) return shorten(cell, width);
+  return std::string(cell.substr(0, byte_of_column(cell, width - 1))) + "…";
+}
+
+/// By words, in lines of at most `width` columns where words allow; lines after the first begin with `indent` blanks.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  std::size_t used = 0;
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(word.size() + 1, text.size()));
+    const bool breaks = used != 0 && used + 1 + text_width(word) > width;
+    if (breaks) {
+      out += "\n" + std::string(indent, ' ');
+      used = 0;
+    } else if (used != 0) {
+      out += ' ';
+      ++used;
+    }
+    out += word;
+    used += text_width(word);
+  }
+  return out;
+}
+
+/// The fewest columns that one of this width can have.
+std::size_t least_width(const Table::Column& column, std::size_t width) {
+  if (!column.shrinks && !column.wraps) return width;
+  return std::min(width, std::max(column.least, text_width(column.title)));
+}
+
+/// With two blanks between columns.
+std::size_t total_width(const std::vector<std::size_t>& widths) {
+  std::size_t out = widths.empty() ? 0 : 2 * (widths.size() - 1);
+  for (const std::size_t one : widths) out += one;
+  return out;
+}
+
+/// Leaves out columns until the others fit when they are shortened.
+void drop_columns(const Table& table, std::size_t width, std::vector<std::size_t>& shown,
+                  std::vector<std::size_t>& widths) {
+  for (;;) {
+    std::vector<std::size_t> least;
+    for (std::size_t i = 0; i < shown.size(); ++i) least.push_back(least_width(table.columns[shown[i]], widths[i]));
+    if (total_width(least) <= width) return;
+    std::size_t last = shown.size();
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (table.columns[shown[i]].drops) last = i;
+    }
+    if (last == shown.size()) return;
+    shown.erase(shown.begin() + static_cast<std::ptrdiff_t>(last));
+    widths.erase(widths.begin() + static_cast<std::ptrdiff_t>(last));
+  }
 }
 
 bool is_digit(char c) {
@@ -58,31 +108,46 @@ std::string shorten(std::string_view text, std::size_t columns) {
          std::string(text.substr(byte_of_column(text, have - tail)));
 }
 
-Drawn draw_aligned(const Table& whole, std::size_t width) {
-  constexpr std::size_t least_shrunk = 16;
-  const Table table = without_empty_columns(whole);
+Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint) {
+  std::vector<std::size_t> shown = filled_columns(table);
   std::vector<std::size_t> widths;
-  for (const Table::Column& column : table.columns) widths.push_back(text_width(column.title));
-  for (const auto& row : table.rows)
-    for (std::size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], text_width(row[i]));
-  std::size_t total = 2 * (widths.size() - 1);
-  for (const std::size_t one : widths) total += one;
-  for (std::size_t i = 0; i < widths.size() && total > width; ++i) {
-    if (!table.columns[i].shrinks || widths[i] <= least_shrunk) continue;
-    const std::size_t cut = std::min(total - width, widths[i] - least_shrunk);
+  for (const std::size_t c : shown) {
+    widths.push_back(text_width(table.columns[c].title));
+    for (const auto& row : table.rows) widths.back() = std::max(widths.back(), text_width(row[c]));
+  }
+  drop_columns(table, width, shown, widths);
+  std::size_t total = total_width(widths);
+  for (std::size_t i = widths.size(); i-- > 0 && total > width;) {  // what comes first matters most
+    const std::size_t least = least_width(table.columns[shown[i]], widths[i]);
+    const std::size_t cut = std::min(total - width, widths[i] - least);
     widths[i] -= cut;
     total -= cut;
   }
   Drawn out;
-  for (std::size_t i = 0; i < widths.size(); ++i)
-    append_cell(out.text, table.columns[i].title, widths[i], table.columns[i].right, i + 1 == widths.size());
-  for (const auto& row : table.rows)
-    for (std::size_t i = 0; i < widths.size(); ++i) {
-      const bool too_wide = table.columns[i].shrinks && text_width(row[i]) > widths[i];
-      if (too_wide) ++out.shortened;
-      append_cell(out.text, too_wide ? shorten(row[i], widths[i]) : row[i], widths[i], table.columns[i].right,
-                  i + 1 == widths.size());
+  const auto add_row = [&](const std::vector<std::string>& cells, bool is_title) {
+    std::size_t last = 0;  // the last column with text: nothing but blanks after it
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      if (!cells[shown[i]].empty()) last = i;
     }
+    std::size_t indent = 0;
+    for (std::size_t i = 0; i <= last && i < shown.size(); ++i) {
+      const Table::Column& column = table.columns[shown[i]];
+      const std::string& cell = cells[shown[i]];
+      const bool too_wide = !is_title && column.shrinks && text_width(cell) > widths[i];
+      if (too_wide) ++out.shortened;
+      std::string text =
+          padded(too_wide ? shortened(cell, widths[i], column.keeps_head) : cell, widths[i], column.right, i == last);
+      if (column.wraps && i == last && !is_title) text = wrapped(cell, widths[i], indent);
+      indent += widths[i] + 2;
+      out.text += paint && !is_title ? paint(shown[i], cell, text) : text;
+      if (i != last) out.text += "  ";
+    }
+    out.text += "\n";
+  };
+  std::vector<std::string> titles;
+  for (const Table::Column& column : table.columns) titles.push_back(column.title);
+  add_row(titles, true);
+  for (const auto& row : table.rows) add_row(row, false);
   return out;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,10 @@ struct Table {
     std::string title;
     bool right = false;    ///< numbers
     bool shrinks = false;  ///< is shortened in the middle if the terminal is too narrow
+    bool drops = false;  ///< is left out if the terminal is too narrow even for shortened columns, the last such first
+    std::size_t least = 16;   ///< columns of a shortened one
+    bool wraps = false;       ///< of the last one: continues below itself instead, by words
+    bool keeps_head = false;  ///< a sentence: is shortened at its end instead
   };
   std::vector<Column> columns{};
   std::vector<std::vector<std::string>> rows{};
@@ -25,7 +30,9 @@ struct Drawn {
 
 /// Without columns that are empty. With a header row, two blanks between columns, at most `width` columns wide as far
 /// as the shrinking columns allow.
-Drawn draw_aligned(const Table& table, std::size_t width);
+/// `paint` (may be empty) colours the padded text of a cell: by column of `table` and the cell.
+using PaintCell = std::function<std::string(std::size_t column, const std::string& cell, std::string_view text)>;
+Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint = {});
 
 /// With a header row, one tab between cells, nothing shortened; tabs and line breaks inside cells become '?'.
 std::string draw_tsv(const Table& table);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -41,20 +42,21 @@ std::string metrics_text(const catalog::Checkpoint& checkpoint) {
   return out;
 }
 
-/// Why it stays, or is not usable, and its notes.
-std::string note_text(const catalog::Entry& entry) {
+/// Why it is not usable, what else is known of it, and its notes. `with_pins`: pins and the verification, too, where they
+/// have no columns.
+std::string note_text(const catalog::Entry& entry, bool with_pins) {
   std::string out;
   const auto add = [&](std::string text) { out += (out.empty() ? "" : "; ") + std::move(text); };
   for (const catalog::Pin& pin : entry.checkpoint.pins) {
     std::string text = "pinned";
     if (!pin.name.empty()) text += " " + pin.name;
-    if (pin.until) text += " until " + catalog::time_text(*pin.until).substr(0, 10);
+    if (pin.until && with_pins) text += " until " + catalog::time_text(*pin.until).substr(0, 10);
     if (!pin.reason.empty()) text += ": " + pin.reason;
-    add(std::move(text));
+    if (with_pins || text != "pinned") add(std::move(text));
   }
   for (const std::string& tracker : entry.checkpoint.trackers) add("named by " + tracker);
   if (const auto verified = entry.last(catalog::Mark::Kind::verified);
-      verified && entry.checkpoint.state == catalog::State::verified)
+      with_pins && verified && entry.checkpoint.state == catalog::State::verified)
     add("verified " + catalog::time_text(*verified).substr(0, 10));
   if (const auto restored = entry.last(catalog::Mark::Kind::restored))
     add("restored " + catalog::time_text(*restored).substr(0, 10));
@@ -66,20 +68,34 @@ std::string note_text(const catalog::Entry& entry) {
   return out;
 }
 
+/// "yes", or the day on which the last of its pins ends.
+std::string pin_cell(const catalog::Checkpoint& checkpoint) {
+  std::optional<catalog::Time> last;
+  for (const catalog::Pin& pin : checkpoint.pins) {
+    if (!pin.until) return "yes";
+    last = std::max(last.value_or(*pin.until), *pin.until);
+  }
+  return last ? "to " + catalog::time_text(*last).substr(5, 5) : "";
+}
+
+std::string state_cell(const catalog::Entry& entry) {
+  return catalog::lacks_files(entry) ? "incomplete" : std::string(state_word(entry.checkpoint.state));
+}
+
 }  // namespace
 
 std::string_view state_word(catalog::State state) {
   switch (state) {
     case catalog::State::uncommitted:
-      return "uncommitted";
+      return "unfinished";
     case catalog::State::unreadable:
       return "unreadable";
     case catalog::State::repairable:
       return "repairable";
     case catalog::State::corrupt:
-      return "corrupt";
+      return "damaged";
     case catalog::State::committed:
-      return "durable";
+      return "complete";
     case catalog::State::verified:
       return "verified";
   }
@@ -91,10 +107,24 @@ std::string entry_name(const catalog::Entry& entry) {
 }
 
 std::string policy_text(const std::string& policy) {
+  if (policy == "ckpt rm") return "with ckpt rm";
   constexpr std::string_view kOf = " of ";
   const std::size_t at = policy.rfind(kOf);
   if (at == std::string::npos) return "policy of " + printable(policy);
   return fmt::format("policy '{}' of {}", printable(policy.substr(0, at)), printable(policy.substr(at + kOf.size())));
+}
+
+std::string short_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
+  const bool by_step = !again && (name.starts_with("step-") || name.ends_with(std::to_string(step)));
+  return printable(fmt::format("{}@{}", run, by_step ? std::to_string(step) : name));
+}
+
+std::string minute_text(catalog::Time time) {
+  constexpr std::size_t kDay = 10;
+  constexpr std::size_t kMinute = 16;
+  const std::string text = catalog::time_text(time);
+  if (text.size() < kMinute) return text;
+  return fmt::format("{} {} UTC", text.substr(0, kDay), text.substr(kDay + 1, kMinute - kDay - 1));
 }
 
 std::string age_text(catalog::Time time, catalog::Time now) {
@@ -107,34 +137,59 @@ std::string age_text(catalog::Time time, catalog::Time now) {
   return fmt::format("{} d", minutes / (24 * 60));
 }
 
-Table entry_table(const std::vector<catalog::Entry>& entries, bool for_people, SizeStyle sizes, catalog::Time now) {
-  Table out{.columns = {{.title = "RUN", .shrinks = true},
+Ink state_ink(std::string_view state) {
+  if (state == "verified") return Ink::green;
+  if (state == "damaged" || state == "incomplete") return Ink::red;
+  return state == "complete" ? Ink::plain : Ink::yellow;
+}
+
+Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, catalog::Time now) {
+  Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 10},
                         {.title = "STEP", .right = true},
                         {.title = "STATE"},
-                        {.title = for_people ? "AGE" : "CREATED", .right = for_people},
-                        {.title = for_people ? "SIZE" : "BYTES", .right = true},
-                        {.title = "FORMAT"},
-                        {.title = "METRICS", .shrinks = true},
-                        {.title = "TAGS", .shrinks = true},
-                        {.title = "NOTE", .shrinks = true},
-                        {.title = "ID"}}};
-  if (!for_people) out.columns.push_back({.title = "NAME"});
+                        {.title = "AGE", .right = true},
+                        {.title = "SIZE", .right = true},
+                        {.title = "PIN"},
+                        {.title = "VERIFIED", .right = true},
+                        {.title = "METRIC", .shrinks = true, .least = 14},
+                        {.title = "TAGS", .shrinks = true, .drops = true, .least = 6},
+                        {.title = "FORMAT", .drops = true},
+                        {.title = "NOTE", .shrinks = true, .drops = true, .least = 8, .keeps_head = true},
+                        {.title = "ID", .drops = true}}};
+  // One format goes without saying, if it is ours.
+  const bool others = std::ranges::any_of(entries, &catalog::Entry::foreign);
   out.rows.reserve(entries.size());
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
-    std::vector<std::string> row{
-        printable(checkpoint.run),
-        std::to_string(checkpoint.step),
-        catalog::lacks_files(entry) ? "incomplete" : std::string(state_word(checkpoint.state)),
-        for_people ? age_text(checkpoint.created, now) : catalog::time_text(checkpoint.created),
-        for_people ? format_size(checkpoint.bytes, sizes) : std::to_string(checkpoint.bytes),
-        entry.format,
-        printable(metrics_text(checkpoint)),
-        printable(joined(checkpoint.tags)),
-        printable(note_text(entry)),
-        for_people ? checkpoint.id.substr(0, 8) : checkpoint.id};
-    if (!for_people) row.push_back(printable(entry.name));
-    out.rows.push_back(std::move(row));
+    const auto verified = entry.last(catalog::Mark::Kind::verified);
+    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), state_cell(entry),
+                        age_text(checkpoint.created, now), format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
+                        verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
+                        printable(joined(checkpoint.tags)), others ? entry.format : "",
+                        printable(note_text(entry, false)), checkpoint.id.substr(0, 8)});
+  }
+  return out;
+}
+
+Table entry_values(const std::vector<catalog::Entry>& entries) {
+  Table out{.columns = {{.title = "RUN"},
+                        {.title = "STEP"},
+                        {.title = "STATE"},
+                        {.title = "CREATED"},
+                        {.title = "BYTES"},
+                        {.title = "FORMAT"},
+                        {.title = "METRICS"},
+                        {.title = "TAGS"},
+                        {.title = "NOTE"},
+                        {.title = "ID"},
+                        {.title = "NAME"}}};
+  out.rows.reserve(entries.size());
+  for (const catalog::Entry& entry : entries) {
+    const catalog::Checkpoint& checkpoint = entry.checkpoint;
+    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), state_cell(entry),
+                        catalog::time_text(checkpoint.created), std::to_string(checkpoint.bytes), entry.format,
+                        printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
+                        printable(note_text(entry, true)), checkpoint.id, printable(entry.name)});
   }
   return out;
 }

@@ -51,6 +51,12 @@ Explanation explain(Errc code) {
       return {"not everything requested was done",
               "The conversion finished, but an item named on the command line is not in the result.",
               "The warnings name the item and the reason."};
+    case Errc::guarded:
+      return {
+          "a guard stopped the prune",
+          "A new or changed policy would delete more than the limit, or a rule names a metric that no checkpoint has. "
+          "Nothing of this policy was deleted.",
+          "Review the plan with 'ckpt prune', then approve it once with --apply -y, or correct the policy."};
     case Errc::not_found:
       return {"not found", "There is no such checkpoint, file or tensor.",
               "Check the path. 'ckpt list' shows the checkpoints of a store, 'ckpt ls' the tensors of a checkpoint."};
@@ -142,13 +148,12 @@ Explanation explain(Errc code) {
 }
 
 const std::vector<Errc>& all_codes() {
-  static const std::vector<Errc> codes{Errc::differs,     Errc::usage,       Errc::target_exists, Errc::mpi_launch,
-                                       Errc::not_done,    Errc::not_found,   Errc::locked,        Errc::changed,
-                                       Errc::unsupported, Errc::newer,       Errc::ambiguous,     Errc::incomplete,
-                                       Errc::uncommitted, Errc::no_space,    Errc::corrupt,       Errc::uncovered,
-                                       Errc::overlap,     Errc::checksum,    Errc::refused,       Errc::linked,
-                                       Errc::io,          Errc::peer_failed, Errc::not_durable,   Errc::memory,
-                                       Errc::internal,    Errc::interrupted, Errc::terminated};
+  static const std::vector<Errc> codes{
+      Errc::differs,    Errc::usage,       Errc::target_exists, Errc::mpi_launch,  Errc::not_done,    Errc::guarded,
+      Errc::not_found,  Errc::locked,      Errc::changed,       Errc::unsupported, Errc::newer,       Errc::ambiguous,
+      Errc::incomplete, Errc::uncommitted, Errc::no_space,      Errc::corrupt,     Errc::uncovered,   Errc::overlap,
+      Errc::checksum,   Errc::refused,     Errc::linked,        Errc::io,          Errc::peer_failed, Errc::not_durable,
+      Errc::memory,     Errc::internal,    Errc::interrupted,   Errc::terminated};
   return codes;
 }
 

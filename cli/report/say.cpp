@@ -61,6 +61,15 @@ void print_findings(Context& context, std::span<const Finding> findings) {
     console.err(fmt::format("warning: {} more; -v shows all", format_count(warnings - most)));
 }
 
+void print_trouble(Context& context, std::span<const Finding> findings) {
+  if (!context.settings.quiet) return print_findings(context, findings);
+  for (const Finding& finding : findings) {
+    if (finding.severity == Severity::note || context.settings.json) continue;
+    context.console.err(
+        fmt::format("{} {}", context.console.paint_err(Ink::yellow, "warning:"), finding_text(finding)));
+  }
+}
+
 std::string shell_path(std::string_view path) {
   return shell_word((path.starts_with("-") ? "./" : "") + std::string(path));
 }
@@ -86,6 +95,14 @@ std::string shell_word(std::string_view word) {
   std::string out = "'";
   for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
+}
+
+std::string store_option(const Words& words) {
+  const bool by_place = words.verb != nullptr && words.verb->arguments == "[STORE]" && !words.arguments.empty();
+  if (by_place) return " --store " + shell_path(words.arguments.front());
+  const Value* value = words.value("store");
+  if (value == nullptr || value->origin != "--store") return {};
+  return " --store " + shell_path(value->text);
 }
 
 }  // namespace ckpt::cli

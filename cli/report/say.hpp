@@ -20,6 +20,9 @@ void take_warnings(Answer& answer, const std::vector<Finding>& findings);
 /// each, all with -v, no warning with -q.
 void print_findings(Context& context, std::span<const Finding> findings);
 
+/// The same, but with -q warnings are printed too, one line each.
+void print_trouble(Context& context, std::span<const Finding> findings);
+
 /// A finding in one line: its text, then tensor and file unless the text names them, and the offset.
 std::string finding_text(const Finding& finding);
 
@@ -30,5 +33,7 @@ void say(Context& context, std::string_view text, bool important = false);
 std::string shell_word(std::string_view word);
 /// A path as such a word: one that begins with a dash gets "./" before it.
 std::string shell_path(std::string_view path);
+/// " --store DIR" as it was given on the command line, for a command that ckpt prints; "" if it was not.
+std::string store_option(const Words& words);
 
 }  // namespace ckpt::cli

@@ -32,14 +32,36 @@ void put_demotion(json::Writer& out, const RunSummary& summary, const TrashEntry
   out.end_object();
 }
 
-void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion) {
+void put_last_run(json::Writer& out, std::string_view key, const std::optional<LastRun>& run) {
+  out.key(key);
+  if (!run) {
+    out.value(nullptr);
+    return;
+  }
+  out.begin_object().member("at", catalog::time_text(run->at));
+  put_text(out, "by", run->by);
+  out.member("exit_code", run->exit_code).member("checkpoints", run->count).member("damaged", run->problems);
+  out.member("bytes", run->bytes).end_object();
+}
+
+void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion,
+                 const std::optional<StoreStatus::Best>& best) {
   out.begin_object();
   put_text(out, "run", summary.run);
   out.member("checkpoints", summary.count).member("bytes", summary.bytes).member("newest_step", summary.newest_step);
   put_text(out, "newest_name", summary.newest_name);
   out.member("newest_created", catalog::time_text(summary.newest_created)).member("verified", summary.verified);
   out.member("verified_step", summary.verified_step).member("restored_step", summary.restored_step);
-  out.member("corrupt", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
+  out.member("damaged", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
+  put_optional(out, "last_verified", summary.last_verified ? catalog::time_text(*summary.last_verified) : "");
+  out.key("best");
+  if (best) {
+    out.begin_object();
+    put_text(out, "metric", best->metric);
+    out.member("value", best->value).member("step", best->step).end_object();
+  } else {
+    out.value(nullptr);
+  }
   out.member("optimizer_dropped", summary.demoted);
   put_demotion(out.key("newest_dropped"), summary, demotion);
   out.end_object();
@@ -56,22 +78,86 @@ void put_trash(json::Writer& out, const InTrash& trash) {
   out.member("unrecorded", trash.unrecorded).end_object();
 }
 
-std::string summary_text(const RunSummary& run, catalog::Time now, SizeStyle sizes) {
-  std::string out =
-      fmt::format("{}  {}, {} · newest step {}, {} ago", printable(run.run), format_counted(run.count, "checkpoint"),
-                  format_size(run.bytes, sizes), run.newest_step, age_text(run.newest_created, now));
-  if (run.verified_step) out += fmt::format(" · verified up to step {}", *run.verified_step);
-  if (run.restored_step) out += fmt::format(" · restored up to step {}", *run.restored_step);
-  if (run.damaged != 0) out += fmt::format(" · {} corrupt", run.damaged);
-  if (run.unreadable != 0) out += fmt::format(" · {} unreadable", run.unreadable);
-  if (run.pinned != 0) out += fmt::format(" · {} pinned", run.pinned);
+/// "2 damaged, 1 unreadable"; "" if all is well.
+std::string problems_text(const RunSummary& run) {
+  std::string out;
+  const auto add = [&](std::uint64_t count, std::string_view what) {
+    if (count != 0) out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, what);
+  };
+  add(run.damaged, "damaged");
+  add(run.unreadable, "unreadable");
+  return out;
+}
+
+Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
+  Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 10},
+                        {.title = "COUNT", .right = true},
+                        {.title = "SIZE", .right = true},
+                        {.title = "NEWEST", .right = true},
+                        {.title = "SAVED", .right = true},
+                        {.title = "BEST", .shrinks = true, .least = 18},
+                        {.title = "VERIFIED", .shrinks = true, .least = 8},
+                        {.title = "RESUMED", .right = true, .drops = true},
+                        {.title = "PINNED", .right = true, .drops = true},
+                        {.title = "PROBLEMS"}}};
+  for (const RunSummary& run : status.runs) {
+    const auto best = status.best_of(run);
+    std::string verified;
+    if (run.verified_step) verified = fmt::format("{}", *run.verified_step);
+    if (run.last_verified)
+      verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
+    out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),
+                        std::to_string(run.newest_step), age_text(run.newest_created, now) + " ago",
+                        best ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",
+                        verified, run.restored_step ? std::to_string(*run.restored_step) : "",
+                        run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});
+  }
+  return out;
+}
+
+/// "last prune  30 min ago, 13 deleted".
+std::string last_run_text(const LastRun& run, SizeStyle sizes, catalog::Time now) {
+  constexpr int kNotDone = exit_code(Errc::not_done);
+  const bool is_prune = run.kind == LastRun::Kind::prune;
+  std::string out = fmt::format("last {} {} ago by {}: ", is_prune ? "prune" : "verify", age_text(run.at, now),
+                                printable(run.by.substr(0, run.by.find(" pid "))));
+  if (run.exit_code == exit_code(Errc::guarded)) {
+    out += "stopped by a guard; 'ckpt prune' shows why";
+  } else if (run.exit_code != 0 && run.exit_code != kNotDone && run.exit_code != exit_code(Errc::differs)) {
+    out += fmt::format("failed with exit code {}", run.exit_code);
+  } else if (is_prune) {
+    out +=
+        run.count == 0 ? "nothing to delete" : fmt::format("{} deleted, {}", run.count, format_size(run.bytes, sizes));
+  } else {
+    out += fmt::format("{} checked, {} damaged", run.count, run.problems);
+  }
+  if (run.exit_code == kNotDone) out += is_prune ? "; something stays that is in use" : "; not all could be read";
   return out + "\n";
+}
+
+/// The command that a person should run next; "" if there is nothing to do.
+std::string next_action(const StoreStatus& status, const std::string& option) {
+  std::uint64_t damaged = 0;
+  std::uint64_t verified = 0;
+  std::uint64_t count = 0;
+  for (const RunSummary& run : status.runs) {
+    damaged += run.damaged;
+    verified += run.verified;
+    count += run.count;
+  }
+  const bool is_guarded = status.last_prune && status.last_prune->exit_code == exit_code(Errc::guarded);
+  if (damaged != 0) return fmt::format("next: ckpt list --state damaged{}\n", option);
+  if (is_guarded) return fmt::format("next: ckpt prune{}\n", option);
+  if (status.trash.over != 0 && status.has_policy) return fmt::format("next: ckpt prune --apply{}\n", option);
+  if (count != 0 && verified == 0) return fmt::format("next: ckpt verify --all{}\n", option);
+  return {};
 }
 
 /// Of the checkpoints that are weights only by a rule; nothing if there are none.
 std::string demotion_text(const RunSummary& run, const TrashEntry* demotion, catalog::Time now) {
   if (!run.newest_demoted) return {};
-  std::string out = fmt::format("  optimizer dropped from {}, last at step {}", run.demoted, run.newest_demoted->step);
+  std::string out = fmt::format("{}: optimizer dropped from {}, last at step {}", printable(run.run), run.demoted,
+                                run.newest_demoted->step);
   if (demotion != nullptr)
     out += fmt::format(": {} ago, {}: {}", age_text(demotion->record.deleted, now),
                        policy_text(demotion->record.policy), printable(demotion->record.why));
@@ -136,22 +222,33 @@ void put(json::Writer& out, const StoreStatus& status, const std::string& store)
   out.member("files", status.recycled.files).member("bytes", status.recycled.bytes).end_object();
   put_trash(out.key("trash"), status.trash);
   put_readers(out.key("readers"), status.readers);
+  put_last_run(out, "last_prune", status.last_prune);
+  put_last_run(out, "last_verify", status.last_verify);
   out.member("indexed", status.indexed).key("runs").begin_array();
-  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run));
+  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run), status.best_of(run));
   out.end_array().end_object();
 }
 
-std::string status_text(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
-  std::string out;
-  for (const RunSummary& run : status.runs)
-    out += summary_text(run, now, sizes) + demotion_text(run, status.demotion_of(run.run), now);
-  if (status.runs.empty()) out = "no checkpoints\n";
+void print_status(Context& context, const StoreStatus& status, catalog::Time now) {
+  const SizeStyle sizes = context.settings.sizes;
+  std::string out = "no checkpoints\n";
+  if (!status.runs.empty()) {
+    const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
+      constexpr std::size_t kProblems = 9;
+      return column == kProblems && !cell.empty() ? context.console.paint_out(Ink::red, text) : std::string(text);
+    };
+    const std::size_t width = context.console.out_is_terminal() ? context.console.width() : SIZE_MAX;
+    out = draw_aligned(run_table(status, sizes, now), width, paint).text;
+  }
+  for (const RunSummary& run : status.runs) out += demotion_text(run, status.demotion_of(run.run), now);
+  if (status.last_prune) out += last_run_text(*status.last_prune, sizes, now);
+  if (status.last_verify) out += last_run_text(*status.last_verify, sizes, now);
   out += trash_text(status.trash, now, sizes);
   out += readers_text(status.readers);
   out += fmt::format("free {}", format_size(status.free_bytes, sizes));
   if (status.recycled.files != 0)
     out += fmt::format(", and {} of recycled files for the next save", format_size(status.recycled.bytes, sizes));
-  return out + "\n";
+  say(context, out + "\n" + next_action(status, store_option(context.words)));
 }
 
 }  // namespace ckpt::cli

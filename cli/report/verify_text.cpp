@@ -27,6 +27,16 @@ void print_finite(Context& context, const VerifyReport& report) {
 
 }  // namespace
 
+std::string trouble_text(const VerifyReport& report) {
+  if (!report.damage.empty()) {
+    const std::size_t more = report.damage.size() - 1;
+    return fmt::format("damaged: {}{}", finding_text(report.damage.front()),
+                       more == 0 ? "" : fmt::format(" (and {} more)", more));
+  }
+  if (!report.not_finite.empty()) return format_counted(report.not_finite.size(), "tensor") + " with NaN or Inf";
+  return "differs";
+}
+
 void print_verify(Context& context, std::string_view label, const VerifyReport& report, const VerifyRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   const std::string verdict = report.ok                    ? context.console.paint_out(Ink::green, "ok")

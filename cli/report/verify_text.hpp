@@ -11,4 +11,7 @@ namespace ckpt::cli {
 /// notes.
 void print_verify(Context& context, std::string_view label, const VerifyReport& report, const VerifyRequest& request);
 
+/// Of a report that is not ok, in one line: "damaged: FILE: ... (and 2 more)", "3 tensors with NaN or Inf", "differs".
+std::string trouble_text(const VerifyReport& report);
+
 }  // namespace ckpt::cli

@@ -23,6 +23,23 @@ constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
     "digits. RUN may be omitted if the store has one run.";
 
+Flag metric_flag() {
+  return {.name = "metric",
+          .value = "NAME=X",
+          .help = "metric for policies and @best, e.g. loss=1.7",
+          .repeatable = true,
+          .guesses = {"metrics", "loss"}};
+}
+
+Flag tag_flag() {
+  return {
+      .name = "tag", .value = "TAG", .help = "tag the checkpoint", .repeatable = true, .guesses = {"label", "name"}};
+}
+
+Flag note_flag() {
+  return {.name = "note", .value = "TEXT", .help = "free-text note", .guesses = {"message", "comment"}};
+}
+
 Verb save_verb() {
   return {
       .name = "save",
@@ -56,22 +73,14 @@ Verb save_verb() {
             .value = "STEP",
             .help = "training was rolled back to STEP: supersede checkpoints of later steps",
             .guesses = {"resumed-from", "rollback", "series-from"}},
-           {.name = "metric",
-            .value = "NAME=X",
-            .help = "metric for policies and @best, e.g. loss=1.7",
-            .repeatable = true,
-            .guesses = {"metrics", "loss"}},
-           {.name = "tag",
-            .value = "TAG",
-            .help = "tag the checkpoint",
-            .repeatable = true,
-            .guesses = {"label", "name"}},
+           metric_flag(),
+           tag_flag(),
            {.name = "pin", .help = "pin the checkpoint: no policy deletes it"},
            {.name = "pin-reason",
             .value = "TEXT",
             .help = "pin the checkpoint, with this reason",
             .guesses = {"reason"}},
-           {.name = "note", .value = "TEXT", .help = "free-text note", .guesses = {"message", "comment"}},
+           note_flag(),
            from_flag(),
            map_flag(),
            {.name = "only",
@@ -102,6 +111,8 @@ Verb save_verb() {
 Verb list_verb() {
   return {
       .name = "list",
+      .arguments = "[STORE]",
+      .most_arguments = 1,
       .summary = "List the checkpoints of a store",
       .about =
           {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
@@ -112,12 +123,15 @@ Verb list_verb() {
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),
+           {.name = "trash",
+            .help = "list the trash: what was deleted, when, by whom, and until when it can be restored",
+            .guesses = {"deleted"}},
            {.name = "run", .value = "GLOB", .help = "only runs that match, e.g. 'prod/*'", .guesses = {"runs"}},
            {.name = "tag", .value = "TAG", .help = "only checkpoints with this tag"},
            {.name = "state",
             .value = "STATE",
             .help = "only checkpoints in this state",
-            .choices = {"durable", "verified", "repairable", "corrupt", "unreadable"},
+            .choices = {"complete", "verified", "repairable", "damaged", "unreadable"},
             .guesses = {"status"}},
            {.name = "where",
             .value = "RULE",
@@ -135,11 +149,47 @@ Verb list_verb() {
            {.name = "limit", .letter = 'n', .value = "N", .help = "show at most N", .guesses = {"head"}},
            {.name = "csv", .help = "print CSV; text that a spreadsheet would run as a formula is prefixed with '"},
            {.name = "rebuild", .help = "rebuild the index", .guesses = {"rescan", "refresh"}}},
-      .examples = {{"ckpt list --store runs", "everything"},
+      .examples = {{"ckpt list runs", "everything"},
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
-                   {"ckpt list -q --state verified -n 1", "a name for a script"}},
+                   {"ckpt list -q --state verified -n 1", "a name for a script"},
+                   {"ckpt list --trash --since 1h", "deleted within the last hour"}},
       .exit_codes = {10, 11, 16},
       .main_verb = true,
+  };
+}
+
+Verb mark_verb() {
+  return {
+      .name = "mark",
+      .arguments = "NAME",
+      .least_arguments = 1,
+      .most_arguments = 1,
+      .summary = "Add a metric, tag or note to a checkpoint, or remove one",
+      .about =
+          {kNames,
+           "For results that arrive after the save, such as an evaluation, and for checkpoints of other tools. @best and "
+           "the 'best' rules of policies use the metric, tag rules the tag. A metric or note replaces an earlier one of "
+           "the same name. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
+      .aliases = {"annotate"},
+      .flags = {store_flag(),
+                metric_flag(),
+                tag_flag(),
+                note_flag(),
+                {.name = "remove-metric",
+                 .value = "NAME",
+                 .help = "remove a metric that was added after the save",
+                 .repeatable = true,
+                 .guesses = {"unset-metric", "delete-metric"}},
+                {.name = "remove-tag",
+                 .value = "TAG",
+                 .help = "remove a tag",
+                 .repeatable = true,
+                 .guesses = {"untag", "delete-tag"}},
+                {.name = "remove-note", .help = "remove the note", .guesses = {"delete-note"}}},
+      .examples = {{"ckpt mark llama8b@1000 --metric eval_loss=1.2", "then llama8b@best uses it"},
+                   {"ckpt mark llama8b@latest --tag release --note 'sent to the partners'", "tag and note"},
+                   {"ckpt mark llama8b@release --remove-tag release", "remove the tag"}},
+      .exit_codes = {10, 11, 14, 16},
   };
 }
 
@@ -187,11 +237,14 @@ Verb unpin_verb() {
 Verb status_verb() {
   return {
       .name = "status",
+      .arguments = "[STORE]",
+      .most_arguments = 1,
       .summary = "Show a summary of a store",
       .about =
-          {"Shows checkpoints, bytes and the newest checkpoint of each run. --prom writes a file for the textfile collector "
+          {"Shows a table of the runs: count, size, newest and best checkpoint, last save and verification. --prom writes a file for the textfile collector "
            "of Prometheus, atomically.",
-           "Also shows which checkpoints a rule reduced to their weights, and the contents of the trash with their expiry. "
+           "Also shows the last prune and verify with their results, which checkpoints a rule reduced to their weights, and "
+           "the contents of the trash with their expiry, and names the command to run next. "
            "Free space, recycled files and readers are those of the whole store, even with --run.",
            "On file systems without cluster-wide locks, it also shows the readers that each host has registered."},
       .flags = {store_flag(),
@@ -248,7 +301,7 @@ Verb next_save_verb() {
 }
 
 std::vector<Verb> catalog_verbs() {
-  return {save_verb(), list_verb(), status_verb(), pin_verb(), unpin_verb()};
+  return {save_verb(), list_verb(), status_verb(), mark_verb(), pin_verb(), unpin_verb()};
 }
 
 }  // namespace ckpt::cli

@@ -17,6 +17,14 @@ std::string store_of(const Words& words) {
   return given.empty() ? "." : given;
 }
 
+Result<std::string> listed_store(const Words& words) {
+  if (words.arguments.empty()) return store_of(words);
+  const Value* value = words.value("store");
+  if (value != nullptr && value->origin == "--store")
+    return fail(Errc::usage, fmt::format("STORE ('{}') and --store exclude each other", words.arguments.front()));
+  return words.arguments.front();
+}
+
 NamedCheckpoint named(const Words& words, const std::string& word) {
   return {.word = word, .store = store_of(words), .store_given = words.value("store") != nullptr, .now = now()};
 }

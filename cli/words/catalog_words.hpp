@@ -12,6 +12,9 @@ namespace ckpt::cli {
 
 /// --store, else CKPT_STORE, else the current directory.
 std::string store_of(const Words& words);
+/// The same, or the argument [STORE] of `list` and `status`.
+/// errors  usage: both are given
+Result<std::string> listed_store(const Words& words);
 
 /// The context for looking up a checkpoint named on the command line.
 NamedCheckpoint named(const Words& words, const std::string& word);

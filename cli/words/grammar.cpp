@@ -388,11 +388,12 @@ std::vector<Flag> make_global_flags() {
   };
 }
 
-constexpr std::array<ExitCode, 15> kExitCodes{{
+constexpr std::array<ExitCode, 16> kExitCodes{{
     {0, "success", ""},
-    {1, "the answer is no: verify found damage or a difference, next-save says not yet, a guard stopped prune", ""},
+    {1, "the answer is no: verify found damage or a difference, next-save says not yet", ""},
     {2, "usage error, wrong MPI launch, or the target exists", ""},
     {3, "finished, but not everything requested was done; see the warnings", ""},
+    {4, "a guard stopped prune: nothing was deleted; review the plan, then approve it with -y", ""},
     {10, "checkpoint, file or tensor not found", ""},
     {11, "in use by another process, or changed while it was read", "yes"},
     {12, "format not recognised, not supported, too new, or ambiguous", ""},

@@ -98,24 +98,57 @@ Verb prune_verb() {
                    {"ckpt prune --simulate --interval 500 --until 100000", "space and risk of the policy"},
                    {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply",
                     "matching runs, with a week to undelete"}},
-      .exit_codes = {1, 3, 10, 11, 12, 14, 16},
+      .exit_codes = {1, 3, 4, 10, 11, 12, 14, 16},
+  };
+}
+
+Verb rm_verb() {
+  return {
+      .name = "rm",
+      .arguments = "NAME...",
+      .least_arguments = 1,
+      .most_arguments = 1000,
+      .summary = "Delete checkpoints by name: move them to the trash",
+      .about =
+          {"NAME is RUN@STEP, RUN@TAG, RUN/DIRECTORY, an id prefix of 6 or more digits, or a path in the store; of several "
+           "saves of a step the newest is deleted. ckpt undelete restores it during the grace period of the store's "
+           "policy (default: 24h); after it, the next prune deletes it permanently.",
+           "What prune never deletes, rm does not delete either: the newest checkpoint of a run and the newest verified "
+           "one, and checkpoints that are pinned, in use, referenced by others or named by 'latest'. They are refused "
+           "with the reason (exit code 3); the others are deleted."},
+      .aliases = {"delete", "remove"},
+      .flags = {store_flag(),
+                {.name = "dry-run", .letter = 'n', .help = "show what would be deleted", .guesses = {"preview"}},
+                lock_timeout_flag()},
+      .examples = {{"ckpt rm llama8b@11000 llama8b@12000", "two checkpoints"},
+                   {"ckpt rm llama8b@broken -n --store /lustre/runs", "dry run, by tag"}},
+      .exit_codes = {3, 10, 11, 12, 14, 16},
   };
 }
 
 Verb undelete_verb() {
   return {
       .name = "undelete",
-      .arguments = "NAME...",
-      .least_arguments = 1,
+      .arguments = "[NAME | RUN]...",
       .most_arguments = 1000,
       .summary = "Restore deleted checkpoints from the trash",
       .about =
           {"NAME is RUN@STEP, RUN/DIRECTORY or an id prefix of 6 or more digits; if a step was saved several times, "
-           "the newest save is restored. Existing checkpoints are never replaced. The next prune may delete a "
-           "restored checkpoint again unless it is pinned."},
+           "the newest save is restored. RUN, a name or a pattern, restores everything of these runs. Existing "
+           "checkpoints are never replaced. Prune keeps a restored checkpoint for as long as it would have stayed in "
+           "the trash; --pin keeps it until it is unpinned. 'ckpt list --trash' lists the trash."},
       .aliases = {"restore-deleted", "untrash"},
-      .flags = {store_flag(), lock_timeout_flag()},
-      .examples = {{"ckpt undelete llama8b@11000 --store /lustre/runs", "restore one checkpoint"}},
+      .flags = {store_flag(),
+                {.name = "all", .help = "restore everything in the trash"},
+                {.name = "since",
+                 .value = "TIME",
+                 .help = "only what was deleted within this time (1h) or since this day (2026-01-31)",
+                 .guesses = {"after", "newer"}},
+                {.name = "pin", .help = "pin what is restored: no policy deletes it", .guesses = {"keep", "hold"}},
+                lock_timeout_flag()},
+      .examples = {{"ckpt undelete llama8b@11000 --store /lustre/runs", "restore one checkpoint"},
+                   {"ckpt undelete --since 1h", "undo the last prune"},
+                   {"ckpt undelete llama8b --pin", "everything of a run, until unpinned"}},
       .exit_codes = {3, 10, 11, 12, 14, 16},
   };
 }
@@ -173,7 +206,7 @@ Verb repair_verb() {
 }  // namespace
 
 std::vector<Verb> retention_verbs() {
-  return {prune_verb(), undelete_verb(), repair_verb(), why_verb()};
+  return {prune_verb(), rm_verb(), undelete_verb(), repair_verb(), why_verb()};
 }
 
 }  // namespace ckpt::cli

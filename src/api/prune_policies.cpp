@@ -65,12 +65,29 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
   } else {
     CKPT_TRY(out, from_file(io, store, words));
   }
+  out.replaces_file = (imports || rules) && io.stat(join_path(store, kPolicyFile)).has_value();
   for (catalog::Policy& policy : out.policies) {
     for (const auto& [flag, value] : words.flags) CKPT_CHECK(catalog::add_flag(policy, flag, value));
     if (!catalog::is_empty(policy)) continue;
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: the policy keeps nothing and would delete everything", out.source),
                  .hint = "keep at least one, e.g. --keep-last 3"});
+  }
+  return out;
+}
+
+Result<Policies> read_removal_policies(Io& io, const std::string& store) {
+  auto read = read_policies(io, store, {});
+  if (!read && read.error().code != Errc::not_found) return read;
+  Policies out{.source = "ckpt rm"};
+  if (read) out.policies = std::move(read->policies);
+  out.policies.emplace_back();
+  for (catalog::Policy& policy : out.policies) {
+    policy.name.clear();
+    policy.keep = {{.id = "all", .kind = catalog::Rule::Kind::last}};
+    policy.drop_optimizer_after.reset();
+    policy.pressure = {};
+    policy.trash.recycle = 0;
   }
   return out;
 }

@@ -34,6 +34,7 @@ struct PolicyWords {
 struct Policies {
   std::string source{};  ///< "ckpt.toml", "the command line", "--import-policy orbax"
   std::vector<catalog::Policy> policies{};
+  bool replaces_file = false;                         ///< the store has a policy file, which is not used
   std::vector<std::string> differences{};             ///< from the behaviour of another system
   std::vector<catalog::RunInterval> run_intervals{};  ///< of a file: when runs of a rule save
   std::optional<catalog::IntervalRules> interval{};   ///< and all others
@@ -43,6 +44,11 @@ struct Policies {
 /// file, with the other options (limits, grace) in each.
 /// errors  usage: two sources, an empty policy or a refused one; not_found: no file, and no rules
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
+
+/// The policies by which checkpoints that a person names are deleted: guards and grace of STORE/ckpt.toml, else the
+/// defaults; no rules, no pressure, no recycling. The last one matches every run.
+/// errors  usage: the file is wrong; io
+Result<Policies> read_removal_policies(Io& io, const std::string& store);
 
 /// When a run saves by STORE/ckpt.toml (catalog::interval_of); nothing if there is no such file, or it does not say.
 /// errors  usage: the file is wrong; io

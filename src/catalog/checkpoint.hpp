@@ -52,10 +52,12 @@ struct Checkpoint {
       references{};  ///< checkpoints whose bytes are stored in this one: ids, or paths of virtual ones
   std::vector<std::string> trackers{};  ///< foreign files that name it: "latest"
   bool resume_source = false;           ///< the checkpoint that the running job started from
-  bool marks_unreadable = false;        ///< its marks cannot be read
-  bool link = false;                    ///< a symbolic link
-  bool is_virtual = false;              ///< its tensors are in other checkpoints: it replaces none of them
-  bool foreign = false;                 ///< another tool's: the end of its save is not marked
+  /// It was restored from the trash: until then no policy deletes it.
+  std::optional<Time> undeleted_until{};
+  bool marks_unreadable = false;  ///< its marks cannot be read
+  bool link = false;              ///< a symbolic link
+  bool is_virtual = false;        ///< its tensors are in other checkpoints: it replaces none of them
+  bool foreign = false;           ///< another tool's: the end of its save is not marked
 };
 
 /// The value of a metric; null if it was not recorded.

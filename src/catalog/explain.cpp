@@ -17,91 +17,115 @@ std::string count_text(const std::optional<std::uint64_t>& count) {
   return count ? fmt::format("{}", *count) : "all";
 }
 
-/// "last=3", "every_steps=10000", "within=36 h".
-std::string setting(const Rule& rule) {
-  switch (rule.kind) {
-    case Rule::Kind::every_steps:
-      return fmt::format("every_steps={}", rule.step_interval);
-    case Rule::Kind::every:
-    case Rule::Kind::within:
-      return fmt::format("{}={}", kind_name(rule.kind), duration_text(rule.duration));
-    case Rule::Kind::steps:
-    case Rule::Kind::tags_any:
-      return kind_name(rule.kind);
-    default:
-      return fmt::format("{}={}", kind_name(rule.kind), count_text(rule.count));
-  }
+/// "1st", "2nd", "11th".
+std::string ordinal(std::uint64_t rank) {
+  const std::uint64_t last = rank % 10;
+  const bool teens = rank % 100 >= 11 && rank % 100 <= 13;
+  const char* suffix = teens || last == 0 || last > 3 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd";
+  return fmt::format("{}{}", rank, suffix);
+}
+
+/// What a calendar rule counts: "hour".
+const char* unit_of(const Rule& rule) {
+  static constexpr std::array<const char*, 5> units{"hour", "day", "week", "month", "year"};
+  return units[static_cast<std::size_t>(period_of(rule.kind))];
+}
+
+/// "36 h", or "10000 steps": how far apart a rule wants checkpoints.
+std::string distance_text(const Rule& rule) {
+  return rule.kind == Rule::Kind::every ? duration_text(rule.duration) : fmt::format("{} steps", rule.step_interval);
 }
 
 std::optional<std::uint64_t> limit_of(const Rule& rule) {
   return rule.count ? rule.count : rule.max;
 }
 
-void explain_kept(Explanation& out, Verdict::Kind kind, const Reason& reason, const Rule& rule,
-                  const Checkpoint& checkpoint) {
-  out.rank = reason.rank;
-  if (kind == Verdict::Kind::kept_unmeasured) {
-    out.rank.reset();
-    out.text = fmt::format("{}(no {}: kept)", rule.id, rule.metric);
-  } else if (is_calendar(rule.kind)) {
-    out.text = fmt::format("{}#{}({}, {}{})", rule.id, reason.rank, setting(rule), out.bucket,
-                           kind == Verdict::Kind::kept_oldest ? ", oldest" : "");
-  } else if (rule.kind == Rule::Kind::best) {
-    out.text = fmt::format("{}#{}({}={})", rule.id, reason.rank, rule.metric, out.value);
-  } else if (rule.kind == Rule::Kind::every_steps && rule.step_mode == Rule::StepMode::exact) {
-    out.text = fmt::format("{}({}%{}==0)", rule.id, checkpoint.step, rule.step_interval);
-  } else if (rule.kind == Rule::Kind::last || rule.kind == Rule::Kind::first) {
-    out.text = fmt::format("{}#{}({})", rule.id, reason.rank, setting(rule));
-  } else {
-    out.text = fmt::format("{}({})", rule.id, setting(rule));
+std::string kept_text(Verdict::Kind kind, const Reason& reason, const Rule& rule, const Explanation& about) {
+  if (kind == Verdict::Kind::kept_unmeasured) return fmt::format("has no {}, and the rule keeps such", rule.metric);
+  if (is_calendar(rule.kind))
+    return fmt::format("{} of {} {} ({} of {})", kind == Verdict::Kind::kept_oldest ? "oldest" : "newest",
+                       unit_of(rule), about.bucket, ordinal(reason.rank), count_text(rule.count));
+  switch (rule.kind) {
+    case Rule::Kind::last:
+    case Rule::Kind::first: {
+      const char* which = rule.kind == Rule::Kind::last ? "newest" : "oldest";
+      if (!rule.count) return "all are kept";
+      return fmt::format("in the {} {} ({})", which, *rule.count, ordinal(reason.rank));
+    }
+    case Rule::Kind::every_steps:
+      if (rule.step_mode == Rule::StepMode::exact) return fmt::format("a multiple of {}", rule.step_interval);
+      if (rule.step_mode == Rule::StepMode::closest)
+        return fmt::format("the nearest to a multiple of {}", rule.step_interval);
+      [[fallthrough]];
+    case Rule::Kind::every:
+      return fmt::format("at least {} after the last one kept", distance_text(rule));
+    case Rule::Kind::within:
+      return fmt::format("within {}", duration_text(rule.duration));
+    case Rule::Kind::best:
+      return fmt::format("in the best {} by {} ({}: {})", count_text(rule.count), rule.metric, ordinal(reason.rank),
+                         about.value);
+    case Rule::Kind::steps:
+      return "its step is listed";
+    default:
+      return fmt::format("tagged {}", fmt::join(rule.tags, " or "));
   }
 }
 
 void explain_miss(Explanation& out, Verdict::Kind kind, const Reason& reason, const Rule& rule,
                   std::span<const Checkpoint> checkpoints) {
-  const std::string other =
-      reason.other < checkpoints.size() ? fmt::format("{}", checkpoints[reason.other].step) : std::string("another");
+  const std::string other = reason.other < checkpoints.size() ? fmt::format("step {}", checkpoints[reason.other].step)
+                                                              : std::string("another");
   switch (kind) {
-    case Verdict::Kind::beyond:
+    case Verdict::Kind::beyond: {
       out.rank = reason.rank;
-      out.text = fmt::format("{} rank {}>{}", rule.id, reason.rank, count_text(limit_of(rule)));
+      const std::string limit = count_text(limit_of(rule));
+      const std::string rank = ordinal(reason.rank);
+      if (rule.kind == Rule::Kind::best) {
+        out.text = fmt::format("not in the best {} by {} ({})", limit, rule.metric, rank);
+      } else if (is_calendar(rule.kind)) {
+        out.text = fmt::format("not in the newest {} {}s ({})", limit, unit_of(rule), rank);
+      } else if (rule.kind == Rule::Kind::last || rule.kind == Rule::Kind::first) {
+        out.text =
+            fmt::format("not in the {} {} ({})", rule.kind == Rule::Kind::last ? "newest" : "oldest", limit, rank);
+      } else {
+        out.text = fmt::format("not in the newest {} of rule {} ({})", limit, rule.id, rank);
+      }
       break;
+    }
     case Verdict::Kind::held:
-      out.text = fmt::format("{}{} bucket {} already held by {}", rule.id == kind_name(rule.kind) ? "" : rule.id + " ",
-                             kind_name(rule.kind), out.bucket, other);
+      out.text = fmt::format("not the newest of {} {} ({} is)", unit_of(rule), out.bucket, other);
       break;
     case Verdict::Kind::replaced:
-      out.text = fmt::format("{}: replaced by a newer save of this step", rule.id);
+      out.text = "replaced by a newer save of this step";
       break;
     case Verdict::Kind::off_step:
       out.value = fmt::format("{}", reason.value);
-      out.text = rule.step_mode == Rule::StepMode::closest
-                     ? fmt::format("{}: another is nearer to each multiple of {}", rule.id, rule.step_interval)
-                     : fmt::format("{} step%{}=={}", rule.id, rule.step_interval, reason.value);
+      out.text = fmt::format("not {} multiple of {}",
+                             rule.step_mode == Rule::StepMode::closest ? "the nearest to a" : "a", rule.step_interval);
       break;
     case Verdict::Kind::too_soon:
       out.value = rule.kind == Rule::Kind::every ? duration_text(Duration(reason.value))
                                                  : fmt::format("{} steps", reason.value);
-      out.text = fmt::format("{} only {} after {}", rule.id, out.value, other);
+      out.text = fmt::format("less than {} after {} ({})", distance_text(rule), other, out.value);
       break;
     case Verdict::Kind::too_old:
       out.value = duration_text(Duration(reason.value));
-      out.text = fmt::format("{} age {}>={}", rule.id, out.value, duration_text(rule.duration));
+      out.text = fmt::format("older than {} ({})", duration_text(rule.duration), out.value);
       break;
     case Verdict::Kind::unmeasured:
-      out.text = fmt::format("{} has no {}", rule.id, rule.metric);
+      out.text = fmt::format("has no {}", rule.metric);
       break;
     case Verdict::Kind::unlisted:
-      out.text = fmt::format("{} does not list it", rule.id);
+      out.text = "its step is not listed";
       break;
     case Verdict::Kind::untagged:
-      out.text = fmt::format("{} no such tag", rule.id);
+      out.text = fmt::format("not tagged {}", fmt::join(rule.tags, " or "));
       break;
     case Verdict::Kind::filtered:
-      out.text = fmt::format("{} where is false", rule.id);
+      out.text = fmt::format("not where {}", rule.where ? rule.where->text() : std::string());
       break;
     case Verdict::Kind::passed_over:
-      out.text = fmt::format("{} kept by an earlier rule", rule.id);
+      out.text = fmt::format("rule {} does not count it: an earlier rule keeps it", rule.id);
       break;
     case Verdict::Kind::kept:
     case Verdict::Kind::kept_oldest:
@@ -122,7 +146,8 @@ Explanation explain_rule(const Reason& reason, const Checkpoint& checkpoint, std
     if (metric != nullptr) out.value = fmt::format("{}", *metric);
   }
   if (kind <= Verdict::Kind::kept_unmeasured) {
-    explain_kept(out, kind, reason, rule, checkpoint);
+    if (kind != Verdict::Kind::kept_unmeasured) out.rank = reason.rank;
+    out.text = kept_text(kind, reason, rule, out);
   } else {
     explain_miss(out, kind, reason, rule, checkpoints);
   }
@@ -184,28 +209,30 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return explain_rule(reason, checkpoint, checkpoints, policy);
     case Cause::relaxed: {
       Explanation out = explain_rule(reason, checkpoint, checkpoints, policy);
-      out.text = "space is short: " + out.text + " broken";
+      out.text = "space is short; else kept: " + out.text;
       return out;
     }
     case Cause::newest:
     case Cause::newest_verified: {
       const bool verified = reason.cause == Cause::newest_verified;
-      Explanation out = named(verified ? "guard.newest_verified" : "guard.newest",
-                              fmt::format("guard:{}#{}", verified ? "newest_verified" : "newest", reason.rank));
+      Explanation out =
+          named(verified ? "guard.newest_verified" : "guard.newest",
+                fmt::format("the {}newest {}of its run", reason.rank > 1 ? ordinal(reason.rank) + " " : "",
+                            verified ? "verified " : ""));
       out.rank = reason.rank;
       out.limit = verified ? policy.guard.newest_verified : policy.guard.newest;
       return out;
     }
     case Cause::resume_source:
-      return named("guard.resume_source", "guard:the running job started from it");
+      return named("guard.resume_source", "the running job started from it");
     case Cause::min_age:
-      return named("guard.min_age", fmt::format("guard:younger than {}", duration_text(policy.guard.min_age)));
+      return named("guard.min_age", fmt::format("younger than {} (min_age)", duration_text(policy.guard.min_age)));
     case Cause::min_keep:
-      return named("guard.min_keep", fmt::format("guard:min_keep={}", policy.guard.min_keep));
+      return named("guard.min_keep", fmt::format("at least {} of a run stay (min_keep)", policy.guard.min_keep));
     case Cause::no_verified_successor:
-      return named("guard.require_verified_successor", "guard:no newer one is verified");
+      return named("guard.require_verified_successor", "no newer one is verified");
     case Cause::floor_newest:
-      return named("floor.newest", "the newest remaining");
+      return named("floor.newest", "the last usable one of its run");
     case Cause::being_read:
       return named("floor.being_read", fmt::format("being read: {}", fmt::join(checkpoint.readers, ", ")));
     case Cause::pinned:
@@ -236,6 +263,13 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return named("floor.corrupt", "damaged (--include-corrupt deletes it)");
     case Cause::corrupt_goes:
       return named("corrupt", "damaged, and --include-corrupt was given");
+    case Cause::undeleted:
+      return named("floor.undeleted", fmt::format("restored from the trash; {} of its new grace left",
+                                                  duration_text(Duration(reason.value))));
+    case Cause::chosen:
+      return named("chosen", "deleted by name");
+    case Cause::not_chosen:
+      return named("not_chosen", "not named");
     case Cause::superseded_grace:
       return named("floor.superseded", fmt::format("superseded by a later series; {} of grace left",
                                                    duration_text(Duration(reason.value))));
@@ -262,17 +296,13 @@ Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std
 
 std::string why(const Decision& decision, const Explanations& explanation) {
   std::string out;
-  for (const auto* all : {&explanation.reasons, &explanation.blockers}) {
-    for (const Explanation& one : *all) out += (out.empty() ? "" : "  ") + one.text;
-  }
-  if (names_misses(decision)) {
-    const char* between = out.empty() ? "no rule: " : "  no rule: ";
-    for (const Explanation& one : explanation.near_misses) {
-      out += between + one.text;
-      between = "; ";
-    }
-  }
-  if (decision.would_be_trash) out += "   [would be TRASH]";
+  const auto add = [&](const std::vector<Explanation>& all) {
+    for (const Explanation& one : all) out += (out.empty() ? "" : "; ") + one.text;
+  };
+  add(explanation.reasons);
+  add(explanation.blockers);
+  if (names_misses(decision)) add(explanation.near_misses);
+  if (decision.would_be_trash) out += " (no rule keeps it)";
   return out;
 }
 
@@ -280,6 +310,13 @@ std::string why(const Decision& decision, const Checkpoint& checkpoint, std::spa
                 const Policy& policy) {
   return why(decision, names_misses(decision) ? explain(decision, checkpoint, checkpoints, policy)
                                               : explain_stay(decision, checkpoint, checkpoints, policy));
+}
+
+std::string why_kept(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                     const Policy& policy) {
+  Decision stays = decision;
+  stays.would_be_trash = false;
+  return why(stays, explain_stay(stays, checkpoint, checkpoints, policy));
 }
 
 std::string rule_meaning(const Rule& rule) {

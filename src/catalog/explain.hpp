@@ -20,7 +20,7 @@ struct Explanation {
   std::optional<std::uint64_t> limit{};
   std::string bucket{};  ///< "2026-01-03T10"
   std::string value{};   ///< the compared value: "2.113", "36 h"
-  std::string text{};    ///< "recent#2(last=3)", "gfs hourly bucket 2026-01-03T10 already held by 40000"
+  std::string text{};    ///< "in the newest 3 (2nd)", "not a multiple of 1000"
 };
 
 /// The reason of a checkpoint in words. `checkpoints` and `policy` are those that were decided about.
@@ -36,10 +36,14 @@ struct Explanations {
 Explanations explain(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                      const Policy& policy);
 
-/// The WHY of one line: reasons, blockers and near misses. `told`: the result of `explain`.
+/// The WHY of one line: reasons, blockers and near misses.
 std::string why(const Decision& decision, const Explanations& explanation);
 std::string why(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
                 const Policy& policy);
+
+/// Why it stays: its reasons and blockers alone.
+std::string why_kept(const Decision& decision, const Checkpoint& checkpoint, std::span<const Checkpoint> checkpoints,
+                     const Policy& policy);
 
 /// "36 h", "2.5 d", "90 s": a length of time in one unit.
 std::string duration_text(Duration duration);

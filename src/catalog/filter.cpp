@@ -19,19 +19,27 @@ constexpr std::size_t kDeepest = 32;  // parentheses
 const char* state_name(State state) {
   switch (state) {
     case State::uncommitted:
-      return "uncommitted";
+      return "unfinished";
     case State::unreadable:
       return "unreadable";
     case State::repairable:
       return "repairable";
     case State::corrupt:
-      return "corrupt";
+      return "damaged";
     case State::committed:
-      return "committed";
+      return "complete";
     case State::verified:
       return "verified";
   }
   return "";
+}
+
+/// Filters of earlier releases, in policy files, have other words for some states.
+std::string_view current_state_word(std::string_view word) {
+  if (word == "committed") return state_name(State::committed);
+  if (word == "corrupt") return state_name(State::corrupt);
+  if (word == "uncommitted") return state_name(State::uncommitted);
+  return word;
 }
 
 bool is_attribute(std::string_view name) {
@@ -148,6 +156,7 @@ class Filter::Compiler {
     out.literal = std::string(literal.value);
     if (text) {
       if (literal.kind != Token::Kind::text) return wrong(literal, "expected a quoted string");
+      if (name.value == "state") out.literal = current_state_word(literal.value);
       if (out.op != Op::equal && out.op != Op::unequal) return wrong(sign, "strings can only be compared by == and !=");
     } else if (literal.kind != Token::Kind::word || !read_number(name.value, literal.value, out.number)) {
       return wrong(literal, fmt::format("'{}' is not a value of {}", literal.value, name.value));

@@ -130,7 +130,15 @@ class Retainer {
     out_.decisions[i].blockers.push_back({.cause = cause, .value = value});
   }
 
+  bool is_chosen(std::uint32_t i) const { return !situation_.chosen.empty() && situation_.chosen[i]; }
+
   void ask_rules(const Group& group) {
+    if (!situation_.chosen.empty()) {
+      for (const std::uint32_t i : group.members) {
+        if (!is_chosen(i)) add(i, Cause::not_chosen);
+      }
+      return;
+    }
     std::vector<std::uint32_t> left_behind;  // superseded: only their tags speak for them
     for (const std::uint32_t i : group.members) {
       if (superseded(i)) left_behind.push_back(i);
@@ -189,6 +197,9 @@ class Retainer {
       if (!one.references.empty()) block(i, Cause::referenced);
       if (!one.trackers.empty()) block(i, Cause::tracked);
       if (one.state == State::corrupt && !situation_.include_corrupt) block(i, Cause::corrupt);
+      if (is_chosen(i)) continue;
+      if (one.undeleted_until && now_ < *one.undeleted_until)
+        block(i, Cause::undeleted, elapsed(now_, *one.undeleted_until).count());
       if (!superseded(i)) continue;
       const Duration passed = elapsed(*since_[i], now_);
       // A series that begins in the future has all of its grace left; times come from files, and may be far off.
@@ -297,11 +308,13 @@ class Retainer {
         decision.action = Action::block;
       } else if (stays(i)) {
         const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable;
-        decision.would_be_trash = !by_rule && is_known && !unfinished(i) && !all_[i].is_virtual;
+        decision.would_be_trash = !by_rule && (situation_.chosen.empty() || is_chosen(i)) && is_known &&
+                                  !unfinished(i) && !all_[i].is_virtual;
       } else {
         decision.action = Action::trash;
         decision.bytes_freed = all_[i].bytes;
-        if (superseded(i)) decision.reasons.push_back({.cause = Cause::superseded});
+        if (is_chosen(i)) decision.reasons.push_back({.cause = Cause::chosen});
+        if (superseded(i) && !is_chosen(i)) decision.reasons.push_back({.cause = Cause::superseded});
         if (all_[i].state == State::corrupt) decision.reasons.push_back({.cause = Cause::corrupt_goes});
       }
     }
@@ -411,10 +424,8 @@ class Retainer {
     const double most = policy_.guard.max_delete_fraction * static_cast<double>(committed);
     if (!situation_.first_run || situation_.approved || lost <= most) return;
     out_.aborted = fmt::format(
-        "the first run of a new or changed policy would delete {} of {} checkpoints{}: more than {}%; approve it with "
-        "-y",
-        out_.trash_count, committed,
-        out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
+        "this policy is new or changed and would delete {} of {} checkpoints{} (limit {}%)", out_.trash_count,
+        committed, out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
         policy_.guard.max_delete_fraction * 100);
   }
 

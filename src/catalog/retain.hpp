@@ -24,6 +24,7 @@
 ///    links
 ///  8 corrupt ones, unless asked for by name (include_corrupt)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
+/// 10 one that was restored from the trash, before its new grace has passed
 /// An empty policy deletes nothing. The first run of a new or changed policy deletes at most half, unless that was
 /// approved.
 /// Nothing that a guard or the floor protects is demoted either.
@@ -53,6 +54,9 @@ struct Situation {
   bool approved = false;   ///< -y
   bool include_corrupt = false;
   std::vector<std::uint64_t> drop_series{};  ///< series numbers whose last verified checkpoint may go
+  /// By index: a person named these for deletion, and all others stay. No rule is asked; guards and the floor hold, but
+  /// for 9 and 10. Empty: the policy decides.
+  std::vector<bool> chosen{};
 };
 
 enum class Action : std::uint8_t {
@@ -89,6 +93,9 @@ struct Reason {
     last_of_series,
     superseded,     ///< of trash: no rule counts it
     corrupt_goes,   ///< of trash: it was asked for (include_corrupt)
+    undeleted,      ///< restored from the trash; `value`: ms of its new grace left
+    chosen,         ///< of trash: a person named it
+    not_chosen,     ///< a person named others
     relaxed,        ///< of trash: `rule` would have kept it, but space is short
     old_optimizer,  ///< of demote: `value`: its age, ms
   } cause = Cause::rule;

@@ -61,7 +61,7 @@ std::vector<std::uint32_t> likely_support(std::span<const Checkpoint> checkpoint
     const Decision& decision = retention.decisions[i];
     if (decision.action == Action::trash || !is_whole(checkpoints[i])) continue;
     const bool counted = std::any_of(decision.reasons.begin(), decision.reasons.end(), [&](const Reason& reason) {
-      if (reason.cause == Reason::Cause::old_optimizer) return false;
+      if (reason.cause == Reason::Cause::old_optimizer || reason.cause == Reason::Cause::not_chosen) return false;
       return reason.cause != Reason::Cause::rule || !stands_alone(policy.keep[reason.rule]);
     });
     const bool floor = std::any_of(decision.blockers.begin(), decision.blockers.end(), [](const Reason& reason) {

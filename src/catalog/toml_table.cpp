@@ -90,6 +90,11 @@ Result<> TomlTable::finish() const {
     if (first == nullptr || before(key.source().begin, first->source().begin)) first = &key;
   }
   if (first == nullptr) return {};
+  // keep_last = 3, as the option is called
+  const bool is_rule = first->str().starts_with("keep_") && std::ranges::find(known_, "keep") != known_.end();
+  if (is_rule)
+    return fail_at(file_, first->source(), fmt::format("unknown key '{}' in {}", first->str(), name_),
+                   fmt::format("write keep = {{ {} = ... }} in a [[rule]]", first->str().substr(5)));
   const auto near = nearest(first->str(), known_);
   return fail_at(file_, first->source(), fmt::format("unknown key '{}' in {}", first->str(), name_),
                  near ? fmt::format("did you mean '{}'?", *near) : std::string());

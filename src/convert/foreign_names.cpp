@@ -11,6 +11,7 @@ ForeignNames foreign_names() {
     out.steps.insert(out.steps.end(), own.steps.begin(), own.steps.end());
     out.trackers.insert(out.trackers.end(), own.trackers.begin(), own.trackers.end());
     out.markers.insert(out.markers.end(), own.markers.begin(), own.markers.end());
+    out.metrics.insert(out.metrics.end(), own.metrics.begin(), own.metrics.end());
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "convert/read_options.hpp"
 #include "convert/write_request.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "format/model/model.hpp"
 
 namespace ckpt {
@@ -72,6 +73,7 @@ struct FormatNames {
   std::span<const std::string_view> steps{};
   std::span<const std::string_view> trackers{};
   std::span<const std::string_view> markers{};
+  std::span<const MetricsFile> metrics{};
 };
 
 /// One format, from its folder; registered by one line in registry.cpp. `detect` is always there, all other parts where

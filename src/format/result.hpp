@@ -17,6 +17,7 @@ enum class Errc : int {
   target_exists = 201,  ///< the target exists and --overwrite was not given
   mpi_launch = 202,     ///< the environment promises ranks that cannot be reached
   not_done = 300,       ///< finished, but a requested item was not done
+  guarded = 400,        ///< a guard stopped it: nothing was deleted, and a person must decide
   not_found = 1000,     ///< no such checkpoint, file or tensor
   locked = 1100,        ///< another process holds it
   changed = 1101,       ///< a file of the source was replaced or changed while it was read

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "api/catalog/prune.hpp"
+#include "api/catalog/remove.hpp"
 #include "api/catalog/undelete.hpp"
 #include "catalog/scan/marks.hpp"
 #include "catalog/scan/utc.hpp"
@@ -40,7 +41,9 @@ struct Known {
   std::optional<Time> pinned_until{};
   std::unique_ptr<HeldLock> reader{};
   enum class Where : std::uint8_t { live, trash, gone } where = Where::live;
+  Time deleted_at{};
   Time purge_at{};
+  Time kept_until{};  ///< after it was restored
 };
 
 class History {
@@ -57,8 +60,10 @@ class History {
         mark();
       } else if (what < 63) {
         read_or_let_go();
-      } else if (what < 70) {
+      } else if (what < 68) {
         bring_back();
+      } else if (what < 74) {
+        remove();
       } else {
         prune();
       }
@@ -143,6 +148,33 @@ class History {
     ASSERT_TRUE(back) << back.error().message;
     ASSERT_EQ(back->restored.size(), 1U);
     one->where = Where::live;
+    one->kept_until = now_ + (one->purge_at - one->deleted_at);
+  }
+
+  /// By name: what the floor protects is refused, and nothing else changes.
+  void remove() {
+    Known* one = any(Where::live);
+    if (one == nullptr) return;
+    const bool stays = must_stay(false).contains(one);
+    Session here = session();
+    const auto report = remove_checkpoints(
+        here, {.store = store_.path(), .names = {one->run + "/" + one->name}, .now = now_, .by = "test"});
+    ASSERT_TRUE(report) << report.error().message;
+    ASSERT_EQ(report->removals.size(), 1U);
+    const std::string& refused = report->removals.front().refused;
+    if (stays) {
+      ASSERT_NE(refused, "") << one->name << " was protected";
+    }
+    ++(refused.empty() ? removed_ : refused_);
+    if (refused.empty()) {
+      one->where = Where::trash;
+      one->deleted_at = now_;
+      one->purge_at = report->removals.front().kept_until;
+    }
+    for (const Known& other : known_) {
+      const bool live = std::filesystem::exists(other.path + "/manifest.json");
+      ASSERT_EQ(live, other.where == Where::live) << other.name;
+    }
   }
 
   /// A later series began from an earlier step, be its checkpoints still there or not.
@@ -153,15 +185,16 @@ class History {
     return false;
   }
 
-  /// Of each run: the newest verified one that counts, else the newest.
-  std::set<const Known*> must_stay() const {
+  /// Of each run: the newest verified one that counts, else the newest. `with_restored`: for a policy, not by name.
+  std::set<const Known*> must_stay(bool with_restored = true) const {
     std::set<const Known*> out;
     std::map<std::string, const Known*> newest;
     std::map<std::string, const Known*> newest_verified;
     for (const Known& one : known_) {
       if (one.where != Where::live) continue;
       const bool pinned = one.pinned_until && *one.pinned_until > now_;
-      if (pinned || one.marks_torn || one.reader) out.insert(&one);
+      const bool restored = with_restored && one.kept_until > now_;
+      if (pinned || one.marks_torn || one.reader || restored) out.insert(&one);
       if (superseded(one)) continue;
       newest[one.run] = &one;  // in the order of their generations
       if (one.verified) newest_verified[one.run] = &one;
@@ -229,6 +262,7 @@ class History {
       ASSERT_EQ(live, !goes) << what;
       if (!live) one.where = Where::trash;
       if (!live) one.purge_at = planned.at(one.path);
+      if (!live) one.deleted_at = now_;
     }
     if (one.where == Where::trash) {
       ASSERT_FALSE(live) << what;
@@ -242,6 +276,8 @@ class History {
  public:
   unsigned prunes_ = 0;
   std::uint64_t trashed_ = 0;
+  unsigned removed_ = 0;
+  unsigned refused_ = 0;
 
  private:
   struct Run {
@@ -261,16 +297,22 @@ class History {
 TEST(PruneProperty, NothingThatTheFloorProtectsIsEverDeleted) {
   unsigned prunes = 0;
   std::uint64_t trashed = 0;
+  unsigned removed = 0;
+  unsigned refused = 0;
   for (unsigned seed = 1; seed <= 25; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     History history(seed);
     history.run_steps(60);
     prunes += history.prunes_;
     trashed += history.trashed_;
+    removed += history.removed_;
+    refused += history.refused_;
     if (HasFailure()) return;
   }
   EXPECT_GT(prunes, 200U);
   EXPECT_GT(trashed, 100U);
+  EXPECT_GT(removed, 10U);
+  EXPECT_GT(refused, 10U);
 }
 
 }  // namespace

@@ -29,9 +29,10 @@ Checkpoint example() {
 
 TEST(Filter, ComparesWhatIsKnownOfACheckpoint) {
   const Checkpoint one = example();
-  for (const char* yes : {"kind == 'weights' and tier == 'nfs'", "step >= 1000", "bytes == 10GiB", "age >= 1d",
-                          "age < 25h", "tag == 'eval'", "tag != 'none'", "run == \"r\"", "metric.eval/loss < 2.6",
-                          "state == 'committed'", "format != 'dcp'", "generation == 1001", "not step < 5"}) {
+  for (const char* yes :
+       {"kind == 'weights' and tier == 'nfs'", "step >= 1000", "bytes == 10GiB", "age >= 1d", "age < 25h",
+        "tag == 'eval'", "tag != 'none'", "run == \"r\"", "metric.eval/loss < 2.6", "state == 'complete'",
+        "state == 'committed'", "format != 'dcp'", "generation == 1001", "not step < 5"}) {
     EXPECT_TRUE(matches(yes, one)) << yes;
   }
   for (const char* no : {"kind == 'all'", "tag != 'eval'", "step > 1000", "metric.none < 5", "metric.none >= 5",

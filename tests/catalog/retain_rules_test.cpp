@@ -74,7 +74,7 @@ TEST(RetainRules, ExactStepsAreMultiplesAndTheNewestGenerationStandsForAStep) {
   const auto plan = retain(all, one, {.now = kStart + kDay});
   EXPECT_EQ(plan->decisions[3].action, Action::trash);
   EXPECT_EQ(plan->decisions.back().action, Action::keep);
-  EXPECT_EQ(why_of(*plan, all, one, 3), "no rule: every_steps: replaced by a newer save of this step");
+  EXPECT_EQ(why_of(*plan, all, one, 3), "replaced by a newer save of this step");
 }
 
 TEST(RetainRules, SpacedStepsAreGreedyFromTheOldest) {

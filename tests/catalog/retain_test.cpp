@@ -86,13 +86,13 @@ TEST(Retain, TheFloorOutlastsEveryRule) {
   EXPECT_EQ(plan.decisions[6].action, Action::skip);
   EXPECT_EQ(plan.decisions[7].action, Action::skip);
   EXPECT_EQ(plan.decisions[8].action, Action::block);
-  EXPECT_EQ(why_of(plan, all, policy, 0), "pinned by ana \"camera ready\"   [would be TRASH]");
-  EXPECT_EQ(why_of(plan, all, policy, 1), "being read: host n17 pid 4211 (convert)   [would be TRASH]");
-  EXPECT_EQ(why_of(plan, all, policy, 3), "named by latest   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "pinned by ana \"camera ready\" (no rule keeps it)");
+  EXPECT_EQ(why_of(plan, all, policy, 1), "being read: host n17 pid 4211 (convert) (no rule keeps it)");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "named by latest (no rule keeps it)");
   EXPECT_EQ(why_of(plan, all, policy, 4), "unreadable at present");
   EXPECT_EQ(why_of(plan, all, policy, 8), "damaged (--include-corrupt deletes it)");
-  EXPECT_EQ(why_of(plan, all, policy, 9), "no rule: last rank 2>1");
-  EXPECT_EQ(why_of(plan, all, policy, 10), "last#1(last=1)  guard:newest#1");
+  EXPECT_EQ(why_of(plan, all, policy, 9), "not in the newest 1 (2nd)");
+  EXPECT_EQ(why_of(plan, all, policy, 10), "in the newest 1 (1st); the newest of its run");
 }
 
 TEST(Retain, WhatCannotBeLoadedTakesNoPlaceOfWhatCan) {
@@ -126,7 +126,7 @@ TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
   const Policy policy = last(3);
   const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1, 2, 3}));
-  EXPECT_EQ(why_of(plan, all, policy, 3), "the newest remaining   [would be TRASH]");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "the last usable one of its run (no rule keeps it)");
   EXPECT_EQ(why_of(plan, all, policy, 0), "damaged, and --include-corrupt was given");
   all[0].state = State::committed;  // something good is left: the floor is that one
   EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_corrupt = true}), all), (Steps{2, 3, 4}));
@@ -282,7 +282,7 @@ TEST(Retain, PressureBreaksRulesInTheirOrderOldestFirst) {
   policy.pressure.max_size = Amount{.bytes = 30ull << 30};
   Retention plan = decided(all, policy);
   EXPECT_EQ(kept(plan, all), (Steps{1, 5, 6}));
-  EXPECT_EQ(why_of(plan, all, policy, 3), "space is short: last#3(last=4) broken");
+  EXPECT_EQ(why_of(plan, all, policy, 3), "space is short; else kept: in the newest 4 (3rd)");
   EXPECT_TRUE(plan.warnings.empty());
   EXPECT_EQ(plan.kept_bytes, 30ull << 30);
   policy.pressure.max_size = Amount{.bytes = 5ull << 30};
@@ -315,7 +315,7 @@ TEST(Retain, OldOptimizersAreDroppedAndWhatIsGuardedStaysWhole) {
   const Retention plan = decided(all, policy);
   EXPECT_EQ(steps_with(plan, all, {Action::demote}), (Steps{1}));
   EXPECT_EQ(plan.freed_bytes, 6ull << 30);
-  EXPECT_EQ(why_of(plan, all, policy, 0), "last#4(last=4)  weights only: 30 d old");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "in the newest 4 (4th); weights only: 30 d old");
   EXPECT_EQ(steps_with(decided(all, policy, {.now = kStart + kDay}), all, {Action::demote}), Steps{});
 }
 
@@ -323,15 +323,12 @@ TEST(Retain, TheFirstRunOfAPolicyDeletesNoMoreThanHalfUnlessApproved) {
   const std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
   EXPECT_FALSE(decided(all, last(2), {.now = kLater, .first_run = true}).aborted);
   const Retention plan = decided(all, last(1), {.now = kLater, .first_run = true});
-  EXPECT_EQ(plan.aborted,
-            "the first run of a new or changed policy would delete 3 of 4 checkpoints: more than 50%; approve it with "
-            "-y");
+  EXPECT_EQ(plan.aborted, "this policy is new or changed and would delete 3 of 4 checkpoints (limit 50%)");
   Policy demoting = last(3);
   demoting.drop_optimizer_after = kDay * 7;
-  EXPECT_EQ(
-      decided(all, demoting, {.now = kLater, .first_run = true}).aborted,
-      "the first run of a new or changed policy would delete 1 of 4 checkpoints and drop the optimizer of 2: more "
-      "than 50%; approve it with -y");
+  EXPECT_EQ(decided(all, demoting, {.now = kLater, .first_run = true}).aborted,
+            "this policy is new or changed and would delete 1 of 4 checkpoints and drop the optimizer of 2 (limit "
+            "50%)");
   EXPECT_FALSE(decided(all, last(1), {.now = kLater, .first_run = true, .approved = true}).aborted);
   EXPECT_FALSE(decided(all, last(1), {.now = kLater}).aborted);
 }
@@ -355,13 +352,61 @@ TEST(Retain, DecisionsAreToldAsInTheManual) {
   policy.keep.push_back(rule(Kind::best, 1));
   policy.keep.back().metric = "eval/loss";
   const Retention plan = decided(all, policy);
-  EXPECT_EQ(why_of(plan, all, policy, 3),
-            "recent#1(last=1)  gfs#1(hourly=24, 2026-01-01T00)  guard:newest#1  guard:newest_verified#1");
-  EXPECT_EQ(why_of(plan, all, policy, 2), "period(40000%10000==0)  best#1(eval/loss=2.113)");
+  EXPECT_EQ(
+      why_of(plan, all, policy, 3),
+      "in the newest 1 (1st); newest of hour 2026-01-01T00 (1st of 24); the newest of its run; the newest verified of "
+      "its run");
+  EXPECT_EQ(why_of(plan, all, policy, 2), "a multiple of 10000; in the best 1 by eval/loss (1st: 2.113)");
   EXPECT_EQ(
       why_of(plan, all, policy, 1),
-      "no rule: recent rank 3>1; period step%10000==9000; gfs hourly bucket 2026-01-01T00 already held by 41000; best "
-      "rank 3>1");
+      "not in the newest 1 (3rd); not a multiple of 10000; not the newest of hour 2026-01-01T00 (step 41000 is); not in "
+      "the best 1 by eval/loss (3rd)");
+}
+
+TEST(Retain, WhatAPersonNamedGoesAndEverythingElseStays) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5, 6});
+  all[0].pins.push_back({});
+  all[2].state = State::corrupt;
+  all[3].undeleted_until = kLater + kHour;
+  Policy policy = last(1);
+  policy.keep[0].count.reset();
+  Situation situation{.now = kLater, .approved = true, .include_corrupt = true};
+  situation.chosen = {true, true, true, true, false, true};
+  const Retention plan = decided(all, policy, situation);
+  EXPECT_EQ(trashed(plan, all), (Steps{2, 3, 4}));
+  EXPECT_EQ(why_of(plan, all, policy, 1), "deleted by name");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "pinned (no rule keeps it)");
+  EXPECT_EQ(why_of(plan, all, policy, 5), "the newest of its run (no rule keeps it)");
+  EXPECT_EQ(why_of(plan, all, policy, 4), "not named");
+  // Damaged ones that were not named stay, too.
+  situation.chosen = {false, true, false, false, false, false};
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), (Steps{2}));
+}
+
+TEST(Retain, WhatIsSupersededGoesByNameInItsGrace) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3});
+  all.push_back(saved(2, kHour * 3));
+  all.back().id = "again";
+  all.back().series = 1;
+  all.back().series_from = 1;
+  all.back().generation = 9;
+  all[2].state = State::verified;
+  Policy policy = last(1);
+  policy.keep[0].count.reset();
+  Situation situation{.now = kStart + kHour * 4, .approved = true, .chosen = {false, false, true, false}};
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), (Steps{3}));
+  situation.chosen.clear();
+  EXPECT_EQ(trashed(decided(all, policy, situation), all), Steps{});
+}
+
+TEST(Retain, WhatWasRestoredStaysUntilItsNewGraceIsOver) {
+  std::vector<Checkpoint> all = hourly({1, 2, 3});
+  all[0].undeleted_until = kLater + kHour;
+  all[1].undeleted_until = kLater;
+  const Policy policy = last(1);
+  const Retention plan = decided(all, policy);
+  EXPECT_EQ(trashed(plan, all), (Steps{2}));
+  EXPECT_EQ(why_of(plan, all, policy, 0), "restored from the trash; 60 min of its new grace left (no rule keeps it)");
 }
 
 TEST(Retain, AHundredThousandCheckpointsArePlannedInOrderNLogN) {

@@ -56,7 +56,7 @@ Deleter::Deletion deletion(const std::string& name = kName) {
                      .bytes = 23,
                      .deleted = at(0),
                      .by = "ana@n17",
-                     .why = "no rule: last rank 4>3",
+                     .why = "not in the newest 3 (4th)",
                      .policy = "pretrain",
                      .purge_at = at(24)}};
 }

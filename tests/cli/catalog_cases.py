@@ -2,6 +2,7 @@
 import csv
 import io
 import os
+import re
 import shutil
 import sqlite3
 
@@ -29,14 +30,14 @@ def case_list_says_of_missing_files_what_verify_says(sh):
     os.remove(sh.path("st/r/step-000000001.g1/sums.bin"))
     sh.run("verify", "st/r/step-000000001.g1", code=13)
     one = [c for c in sh.document("list", "--store", "st")["data"]["checkpoints"] if c["step"] == 1][0]
-    check(one["state"] == "corrupt" and one["reason"].startswith("incomplete: ") and "sums.bin" in one["reason"], str(one))
+    check(one["state"] == "damaged" and one["reason"].startswith("incomplete: ") and "sums.bin" in one["reason"], str(one))
     sh.run("verify", "--all", "--store", "st", code=1, out="INCOMPLETE")
 
 
 def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     store = make_store(sh)
-    result = sh.run("list", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tdurable\t.*\tckpt\t", "^demo\t9\tdurable\t.*\tdcp\t",
-                                                   "^prod/ds\t3\tdurable\t.*\tdeepspeed\t.*named by latest"])
+    result = sh.run("list", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tcomplete\t.*\tckpt\t", "^demo\t9\tcomplete\t.*\tdcp\t",
+                                                   "^prod/ds\t3\tcomplete\t.*\tdeepspeed\t.*named by latest"])
     check(len(result.out.splitlines()) == 4, "not three checkpoints", result)
     sh.run("list", env={"CKPT_STORE": str(store)}, out="^demo\t10\t")
     found = checkpoints(sh, "--store", store)
@@ -52,13 +53,19 @@ def case_list_selects_and_sorts(sh):
     store = make_store(sh)
     for words, steps in ((["--run", "demo"], [10, 9]), (["--run", "prod/*"], [3]), (["--where", "step < 10 and format == 'dcp'"], [9]),
                          (["--sort", "size"], [10, 9, 3]), (["--sort", "oldest"], [9, 10, 3]), (["-n", "1"], [10]), (["--limit", "2"], [10, 9]),
-                         (["--state", "verified"], []), (["--state", "durable", "--run", "demo"], [10, 9]), (["--tag", "x"], []),
+                         (["--state", "verified"], []), (["--state", "complete", "--run", "demo"], [10, 9]), (["--tag", "x"], []),
                          (["--since", "2200-01-01"], [])):
         found = [c["step"] for c in checkpoints(sh, "--store", store, *words)]
         check(found == steps, f"{words}: {found}, not {steps}")
     sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where")
     sh.run("list", "--store", store, "--since", "soon", code=2, err="neither a time")
     sh.run("list", "--store", "nowhere", code=10, err="nowhere")
+    sh.run("list", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")
+    sh.run("list", "--store", store, "--run", "dem?x*")
+    check(sh.run("list", store).out == sh.run("list", "--store", store).out, "a store by its path")
+    sh.run("status", store, out="^demo +2 ")
+    sh.run("list", store, "--store", store, code=2, err="exclude each other")
+    sh.run("pin", "demo@last", "--store", store, code=10, err="did you mean 'demo@latest'")
 
 
 def case_a_rebuild_makes_the_same_catalog(sh):
@@ -125,16 +132,16 @@ def case_names_that_are_none_are_answered_with_the_nearest(sh):
 
 def case_a_manifest_that_is_torn_is_told_at_once(sh):
     store = make_store(sh)
-    sh.run("list", "--store", store, not_out="corrupt")
+    sh.run("list", "--store", store, not_out="damaged")
     path = store / "demo" / OURS / "manifest.json"
     os.truncate(path, 100)
     sh.run("list", "--store", store, out="\trepairable\t.*manifest.json: ")
-    sh.run("status", "--store", store, out="^demo  2 checkpoints, .* · 1 corrupt")
+    sh.run("status", "--store", store, out="^demo +2 .* 1 damaged$")
 
 
 def case_status_sums_up_and_feeds_prometheus(sh):
     store = make_store(sh)
-    sh.run("status", "--store", store, out=["^demo  2 checkpoints, .* newest step 10, ", "^prod/ds  1 checkpoint", "^free "])
+    sh.run("status", "--store", store, out=["^RUN +COUNT +SIZE +NEWEST +SAVED", "^demo +2 .* 10 +\\d+ ", "^prod/ds +1 ", "^free ", "^next: ckpt verify --all --store "])
     data = sh.document("status", "--store", store)["data"]
     check([(r["run"], r["checkpoints"], r["newest_step"]) for r in data["runs"]] == [("demo", 2, 10), ("prod/ds", 1, 3)], str(data))
     sh.run("status", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")
@@ -145,12 +152,44 @@ def case_status_sums_up_and_feeds_prometheus(sh):
     check(os.listdir(sh.directory).count("ckpt.prom") == 1 and not (sh.directory / "ckpt.prom.tmp").exists(), "left over")
 
 
+def case_list_and_status_write_nothing_where_there_is_no_store(sh):
+    for name in ("empty", "home/notes"):
+        sh.path(name).mkdir(parents=True)
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4"), sh.path("runs/ds"))
+    before = sorted(sh.directory.rglob("*"))
+    for store in ("empty", "home", "runs"):
+        for words in (("list",), ("status",), ("list", "--trash"), ("list", "--json"), ("prune", "--keep-last", "1"), ("status", "--run", "nobody")):
+            sh.run(*words, "--store", store, code=10 if "nobody" in words else 0)
+    check(sorted(sh.directory.rglob("*")) == before, "written")
+    sh.run("list", "--store", "runs", out="^ds\t3\t")
+    sh.run("list", "--store", "runs", "--rebuild")
+    check(sh.path("runs/.ckpt/catalog.sqlite").exists(), "no index although it was asked for")
+
+
+def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
+    store = make_store(sh)
+    sh.run("pin", "demo@10", "--store", store, "--reason", "cited in the long paper of last year", "--until", "2200-12-31")
+    sh.run("mark", "demo@10", "--store", store, "--metric", "eval_loss=1.2345678", "--tag", "release-candidate", "--note", "n" * 60)
+    sh.run("verify", "--all", "--store", store)
+    for columns in (80, 140):
+        code, text = sh.terminal("list", "--store", store, "--color", "always", columns=columns)
+        plain = re.sub("\x1b\\[[0-9;]*m", "", text).split("\r\n")
+        check(code == 0 and max(map(len, plain)) <= columns, text)
+        check(re.match("RUN +STEP +STATE +AGE +SIZE +PIN +VERIFIED +METRIC", plain[0]), plain[0])
+        check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[1;32mverified" in text, text)
+    code, text = sh.terminal("status", "--store", store, columns=80)
+    plain = text.split("\r\n")
+    check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(e", text, re.M), text)
+    best = sh.document("status", "--store", store)["data"]["runs"][0]
+    check(best["best"] == {"metric": "eval_loss", "value": 1.2345678, "step": 10} and best["last_verified"], str(best))
+
+
 def case_metrics_replace_nothing_but_metrics(sh):
     store = make_store(sh)
     file = sh.path("old.prom")
     file.write_text("")
     for _ in range(2):
-        sh.run("status", "--store", store, "--prom", file, out="^demo ")
+        check(sh.run("status", "--store", store, "--prom", file).out == "", "cron would mail it")
     sh.path("link").symlink_to(file)
     os.mkfifo(sh.path("pipe"))
     sh.path("notes.txt").write_text("mine")

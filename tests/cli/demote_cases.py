@@ -77,13 +77,13 @@ def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
     demoted(sh)
     for name in ("llama@1", "llama@step-000000001.g1", "llama/step-000000001.g1"):
         sh.run("why", name, "--store", "store", out="optimizer")
-    sh.run("prune", "--store", "store", out=r"^policy  \*: keep the newest 3 \(last\) · weights only after 1 s$")
+    sh.run("prune", "--store", "store", out=r"^policy  ckpt.toml: \*: keep the newest 3; weights only after 1 s$")
 
 
 def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     run = demoted(sh)
     sh.run("list", "--store", "store", out="\toptimizer dropped\t")
-    sh.run("status", "--store", "store", out=[r"^  optimizer dropped from 2, last at step 2: \d+ s ago, policy '\*' of ckpt.toml: last#2\(last=3\)  weights only: ",
+    sh.run("status", "--store", "store", out=[r"^llama: optimizer dropped from 2, last at step 2: \d+ s ago, policy '\*' of ckpt.toml: in the newest 3 \(2nd\); weights only: ",
                                               r"^trash 2 optimizers, .* · expires in 2[34] h$"])
     data = sh.document("status", "--store", "store")["data"]
     one, trash = data["runs"][0], data["trash"]
@@ -110,7 +110,7 @@ def case_status_tells_of_a_demotion_that_no_record_tells_of(sh):
     shutil.rmtree(sh.path("store/.ckpt/trash"))
     one = sh.document("status", "--store", "store")["data"]["runs"][0]
     check(one["optimizer_dropped"] == 2 and one["newest_dropped"]["dropped"] is None, str(one))
-    sh.run("status", "--store", "store", out="^  optimizer dropped from 2, last at step 2$", not_out="^trash")
+    sh.run("status", "--store", "store", out="^llama: optimizer dropped from 2, last at step 2$", not_out="^trash")
 
 
 def case_the_trash_of_one_run_and_what_prometheus_is_told(sh):
@@ -126,9 +126,9 @@ def case_the_trash_of_one_run_and_what_prometheus_is_told(sh):
         check((trash["checkpoints"], trash["optimizers"], trash["over"], trash["unrecorded"]) == told, f"{name}: {trash}")
     sh.run("status", "--store", "store", "--prom", "ckpt.prom")
     lines = sh.path("ckpt.prom").read_text().splitlines()
-    for line in ('ckpt_demoted{run="llama"} 2', 'ckpt_demoted{run="other"} 0', "ckpt_trash_checkpoints 1", "ckpt_trash_optimizers 2", "ckpt_trash_over 1"):
+    for line in ('ckpt_demoted{run="llama"} 2', 'ckpt_demoted{run="other"} 0', "ckpt_trash_checkpoints 1", "ckpt_trash_optimizers 2", "ckpt_trash_expired 1"):
         check(line in lines, f"{line}: not in {lines}")
-    times = [float(line.split()[1]) for line in lines if line.startswith("ckpt_trash_first_over_seconds ")]
+    times = [float(line.split()[1]) for line in lines if line.startswith("ckpt_trash_first_expiry_timestamp_seconds ")]
     check(len(times) == 1 and 0 <= time.time() - times[0] < 60, f"{times}")
 
 

@@ -114,7 +114,7 @@ def case_list_and_status_read_no_manifest_over_the_memory(sh):
     check(one["state"] == "unreadable" and "--memory" in one["reason"], str(one))
     manifest.write_text(text)  # nothing remains
     states = [c["state"] for c in sh.document("list", *at)["data"]["checkpoints"]]
-    check(states == ["durable"] * 2, f"not read again: {states}")
+    check(states == ["complete"] * 2, f"not read again: {states}")
 
 
 def case_a_directory_of_an_archive_is_held_within_the_memory(sh):

@@ -1,4 +1,5 @@
 """What operators install: Slurm scripts, cron, systemd, logrotate, Prometheus, man pages and completions."""
+import json
 import os
 import re
 import shutil
@@ -140,7 +141,7 @@ def case_the_prometheus_file_is_what_its_format_asks_for(sh):
     for i, line in enumerate(lines):
         if line.startswith("# HELP "):
             family = line.split()[2]
-            check(family not in seen and lines[i + 1] == f"# TYPE {family} gauge", f"{line}: no TYPE, or told twice")
+            check(family not in seen and lines[i + 1] == f"# TYPE {family} {'counter' if family.endswith('_total') else 'gauge'}", f"{line}: no TYPE, or told twice")
             seen.add(family)
         elif not line.startswith("# TYPE "):
             sample = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{run="((?:[^"\\\n]|\\["\\n])*)"\})? (\S+)', line)
@@ -205,7 +206,46 @@ def case_crontab_lines_run_as_cron_runs_them(sh):
         run = subprocess.run(["sh", "-c", cron_command(lines[0])], env=environment, capture_output=True, text=True, timeout=120)
         check(run.returncode == 0 and run.stdout + run.stderr == "" and not called(sh), f"{name}: {run} {called(sh)}")
     states = [c["state"] for c in sh.document("list", "--store", "runs")["data"]["checkpoints"]]
-    check(states == ["verified", "durable"], f"neither pruned nor verified by a share: {states}")
+    check(states == ["verified", "complete"], f"neither pruned nor verified by a share: {states}")
+
+
+def case_crontab_lines_tell_of_trouble(sh):
+    (sh.directory / "bin").mkdir()
+    (sh.directory / "bin/ckpt").symlink_to(sh.program)
+    stub(sh, "logger", "exit 0")
+    environment = sh.environment({"PATH": f"{sh.directory}/bin:{os.environ['PATH']}", "CKPT_STORE": str(sh.path("runs"))})
+    for step in range(1, 6):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "runs", "--run", "r", "--step", str(step))
+    sh.path("runs/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+    for name, told in (("ckpt-prune", "this policy is new or changed and would delete 4 of 5"), ("ckpt-verify", ": damaged: ")):
+        if name == "ckpt-verify":
+            for shard in sh.path("runs/r").glob("*/shards/weights/*"):
+                shard.write_bytes(b"x" * shard.stat().st_size)
+        line, = [line for line in (packaging(sh) / "cron" / name).read_text().splitlines() if re.match(r"[0-9*]", line)]
+        run = subprocess.run(["sh", "-c", cron_command(line)], env=environment, capture_output=True, text=True, timeout=120)
+        check(run.stdout == "" and told in run.stderr, f"{name}: nothing to mail: {run}")
+        check(name.split("-")[1] in called(sh), f"{name}: nothing in syslog: {called(sh)}")
+        os.remove(sh.directory / "called")
+
+
+def case_alerts_and_the_dashboard_use_metrics_that_there_are(sh):
+    make_run(sh, 1)
+    sh.run("verify", "--all", "--store", "runs")
+    sh.run("prune", "--store", "runs", "--keep-last", "1", "--apply", "--purge-early-below", "0")
+    sh.run("status", "--store", "runs", "--prom", "ckpt.prom")
+    known = set(re.findall(r"^# TYPE (\S+)", sh.path("ckpt.prom").read_text(), re.M))
+    alerts = (packaging(sh) / "prometheus/ckpt-alerts.yml").read_text()
+    dashboard = json.loads((packaging(sh) / "prometheus/grafana-dashboard.json").read_text())
+    queries = [line for line in alerts.splitlines() if line.strip().startswith("expr:")]
+    queries += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    used = set(re.findall(r"\bckpt_\w+", " ".join(queries)))
+    check(len(used) >= 15 and not used - known, f"not there: {used - known}")
+    check({"ckpt_last_prune_timestamp_seconds", "ckpt_last_verify_timestamp_seconds", "ckpt_last_save_timestamp_seconds"} <= known, str(known))
+    check(not [name for name in known if name.endswith("_seconds") and not name.endswith("_timestamp_seconds")], str(known))
+    check(len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"]), "two panels with one id")
+    if shutil.which("promtool"):
+        run = subprocess.run(["promtool", "check", "rules", packaging(sh) / "prometheus/ckpt-alerts.yml"], capture_output=True, text=True)
+        check(run.returncode == 0, run.stdout + run.stderr)
 
 
 if __name__ == "__main__":

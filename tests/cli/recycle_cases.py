@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "support"))
@@ -83,6 +84,10 @@ def case_no_more_sets_wait_than_the_policy_says(sh):
     trash = sh.path("store/.ckpt/trash/llama")
     check(sorted(p.name for p in trash.iterdir() if p.is_dir()) == ["step-000000001.g1", "step-000000002.g2"], "the others have no grace")
     sh.run("undelete", "llama@2", "--store", "store")
+    prune(sh)
+    check((run / "step-000000002.g2").is_dir(), "what was restored has no grace")
+    record = trash / "step-000000002.g2.json"
+    record.write_text(re.sub(r'"changed_ms":\s*\d+', '"changed_ms":1', record.read_text()))  # its new grace is over
     prune(sh)  # the 2 again, which was retired later than the 3: its turn
     check(not set(recycled(sh).values()) & set(third.values()) and len(recycled(sh)) == len(third), str(recycled(sh)))
     sh.path("store/ckpt.toml").write_text(POLICY.format(0, "0%"))

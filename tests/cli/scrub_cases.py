@@ -47,7 +47,7 @@ def states(sh):
 
 def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     store(sh)
-    check(set(states(sh).values()) == {"durable"}, "verified before")
+    check(set(states(sh).values()) == {"complete"}, "verified before")
     result = sh.run("verify", "--all", "--store", "store",
                     out=[r"^llama@step-000000003\.g3   ok   ckpt 1\.0 · .*checksum", r"^3 of 3 checkpoints checked · 3 intact · 0 damaged · "])
     check(result.out.index("@step-000000003") < result.out.index("@step-000000001"), "the newest first", result)
@@ -57,7 +57,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     check(said["value"] == 1 and said["at"] and said["owner"] and "XXH3" in said["text"], str(said))
     listed = sh.document("list", "--store", "store")["data"]["checkpoints"]
     check(all(one["verified"] for one in listed), str(listed))
-    sh.run("status", "--store", "store", out="verified up to step 3")
+    sh.run("status", "--store", "store", out="^RUN .*VERIFIED.*\nllama .* 3, ")
     sh.run("list", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
     sh.run("verify", place(sh, 2), out="ok", not_out="not part of")  # marks are not foreign files
 
@@ -70,8 +70,8 @@ def case_damage_is_recorded_and_the_scrub_goes_on(sh):
     check((data["looked_at"], data["intact"], data["damaged"]) == (3, 2, 1), str(data))
     bad = next(one for one in data["checkpoints"] if one["step"] == 2)
     check(bad["verdict"] == "damaged" and bad["recorded"] and file.name in bad["report"]["damage"][0]["file"], str(bad))
-    check(states(sh) == {("llama", 1): "verified", ("llama", 2): "corrupt", ("llama", 3): "verified"}, str(states(sh)))
-    sh.run("list", "--store", "store", out=f"corrupt\t.*{file.name}")
+    check(states(sh) == {("llama", 1): "verified", ("llama", 2): "damaged", ("llama", 3): "verified"}, str(states(sh)))
+    sh.run("list", "--store", "store", out=f"damaged\t.*{file.name}")
     sh.run("verify", "--all", "--store", "store", code=1, out=["^llama@step-000000002.g2   DAMAGED", "^  damage  ", "2 intact · 1 damaged"])
     shutil.rmtree(place(sh, 2) / "shards")  # restored from a copy
     shutil.copytree(sh.path("one/shards"), place(sh, 2) / "shards")
@@ -127,9 +127,9 @@ def case_missing_files_are_recorded_until_they_are_back(sh):
     check(bad["verdict"] == "incomplete" and bad["recorded"], str(bad))
     for words in ([], ["--rebuild"]):
         listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
-        check(listed["state"] == "corrupt" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
+        check(listed["state"] == "damaged" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
         sh.run("list", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
-    sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"\t2\t.*BLOCK\tdamaged", r"\t1\t.*KEEP\tlast#2"])
+    sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2\t.*keep\tdamaged", r"^llama@1\t.*keep\tin the newest 2 \(2nd\)"])
     aside.rename(shards)
     scrub(sh)
     check(set(states(sh).values()) == {"verified"}, str(states(sh)))
@@ -147,7 +147,7 @@ def case_what_another_tool_is_writing_is_not_recorded_as_incomplete(sh):
                 os.utime(file, (now - age, now - age))
         one, = scrub(sh, code=1)["data"]["checkpoints"]
         check(one["verdict"] == "incomplete" and one["recorded"] == recorded, f"{age} s old: {one}")
-        check(states(sh)[("ds", 3)] == ("corrupt" if recorded else "durable"), str(states(sh)))
+        check(states(sh)[("ds", 3)] == ("damaged" if recorded else "complete"), str(states(sh)))
 
 
 def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
@@ -155,7 +155,7 @@ def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
     shutil.copytree(sh.golden / "safetensors/single/ckpt", sh.path("store/hf/checkpoint-5"))
     data = scrub(sh)["data"]
     check([one["verdict"] for one in data["checkpoints"]] == ["intact", "intact"] and all(one["recorded"] for one in data["checkpoints"]), str(data))
-    check(states(sh)[("hf", 5)] == "durable", "verified without a checksum")
+    check(states(sh)[("hf", 5)] == "complete", "verified without a checksum")
     check(scrub(sh, "--max-age", "30d")["data"]["due"] == 0, "the same again")
     check(not list(sh.path("store/hf/checkpoint-5").glob("marks")), "a directory of the other tool's own")
 
@@ -163,7 +163,7 @@ def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
 def case_a_quick_scrub_records_nothing(sh):
     store(sh)
     check([one["recorded"] for one in scrub(sh, "--quick")["data"]["checkpoints"]] == [False] * 3, "recorded")
-    check(set(states(sh).values()) == {"durable"} and not (place(sh, 1) / "marks").exists(), "recorded")
+    check(set(states(sh).values()) == {"complete"} and not (place(sh, 1) / "marks").exists(), "recorded")
 
 
 def case_a_store_that_cannot_be_written_is_not_all_done(sh):
@@ -174,14 +174,35 @@ def case_a_store_that_cannot_be_written_is_not_all_done(sh):
     check(not document["data"]["checkpoints"][0]["recorded"], str(document))
 
 
+def case_with_q_a_scrub_prints_damage_and_nothing_else(sh):
+    store(sh)
+    words = ("verify", "--all", "--store", "store", "-q")
+    result = sh.run(*words)
+    check(result.out + result.err == "", "-q speaks though all is well", result)
+    file = next((place(sh, 2) / "shards/weights").iterdir())
+    file.write_bytes(b"x" * file.stat().st_size)
+    next((place(sh, 1) / "shards/weights").iterdir()).unlink()
+    result = sh.run(*words, code=1, err=["^warning: llama@step-000000002.g2: damaged: ", "^warning: llama@step-000000001.g1: incomplete: "])
+    check(result.out == "" and len(result.err.splitlines()) == 2, "more than a line for each", result)
+    result = sh.run("verify", place(sh, 2), "-q", code=1, err="^warning: .*step-000000002.g2: damaged: ")
+    check(result.out == "" and len(result.err.splitlines()) == 1, "more than a line", result)
+    status = sh.document("status", "--store", "store")["data"]
+    check((status["last_verify"]["exit_code"], status["last_verify"]["damaged"], status["runs"][0]["damaged"]) == (1, 2, 2), str(status))
+    sh.run("status", "--store", "store", out=["^last verify .*: 3 checked, 2 damaged$", "^next: ckpt list --state damaged --store store$", "2 damaged$"])
+    sh.run("status", "--store", "store", "--prom", "ckpt.prom")
+    lines = sh.path("ckpt.prom").read_text().splitlines()
+    for line in ("ckpt_last_verify_success 0", "ckpt_last_verify_exit_code 1", "ckpt_last_verify_damaged 2", 'ckpt_damaged{run="llama"} 2'):
+        check(line in lines, f"{line}: not in {lines}")
+
+
 def case_prune_keeps_the_newest_that_a_scrub_verified(sh):
     store(sh)
     sh.run("verify", "--all", "--store", "store")
     damage(place(sh, 3))
     scrub(sh, code=1)
-    sh.run("prune", "--store", "store", "--keep-last", "1", out=["\t2\t.*KEEP\t.*guard:newest_verified"])
+    sh.run("prune", "--store", "store", "--keep-last", "1", out=["llama@2\t.*keep\t.*the newest verified of its run"])
     sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
-    sh.run("why", "llama@2", "--store", "store", out=["newest_verified", r"^  state     verified, checked 20\d\d-"])
+    sh.run("why", "llama@2", "--store", "store", out=["the newest verified of its run", r"^  state     verified, checked 20\d\d-"])
 
 
 def case_words_that_do_not_go_together_are_refused(sh):

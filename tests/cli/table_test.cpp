@@ -36,6 +36,56 @@ TEST(AlignedTable, FitsTheWidthByShorteningNamesAndSaysHowMany) {
   }
 }
 
+TEST(AlignedTable, DropsAndShortensTheLastColumnsFirst) {
+  const Table table{.columns = {{.title = "RUN", .shrinks = true, .least = 4},
+                                {.title = "TAG", .drops = true},
+                                {.title = "NOTE", .shrinks = true, .least = 6, .keeps_head = true},
+                                {.title = "ID", .drops = true}},
+                    .rows = {{"llama-large", "best", "a long story", "47ca"}, {"b", "", "", "3f2a"}}};
+  EXPECT_EQ(draw_aligned(table, 80).text,
+            "RUN          TAG   NOTE          ID\n"
+            "llama-large  best  a long story  47ca\n"
+            "b                                3f2a\n");
+  EXPECT_EQ(draw_aligned(table, 31).text,
+            "RUN          TAG   NOTE    ID\n"
+            "llama-large  best  a lon…  47ca\n"
+            "b                          3f2a\n");
+  EXPECT_EQ(draw_aligned(table, 18).text,
+            "RUN   TAG   NOTE\n"
+            "l…ge  best  a lon…\n"
+            "b\n");
+  EXPECT_EQ(draw_aligned(table, 12).text,
+            "RUN   NOTE\n"
+            "l…ge  a lon…\n"
+            "b\n");
+}
+
+TEST(AlignedTable, WrapsALastColumnOfSentences) {
+  const Table table{.columns = {{.title = "NAME"}, {.title = "WHY", .wraps = true}},
+                    .rows = {{"a@10", "not in the newest 3 (10th); not a multiple of 1000"}, {"a@9", "pinned"}}};
+  EXPECT_EQ(draw_aligned(table, 30).text,
+            "NAME  WHY\n"
+            "a@10  not in the newest 3\n"
+            "      (10th); not a multiple\n"
+            "      of 1000\n"
+            "a@9   pinned\n");
+  EXPECT_EQ(draw_aligned(table, 200).text,
+            "NAME  WHY\n"
+            "a@10  not in the newest 3 (10th); not a multiple of 1000\n"
+            "a@9   pinned\n");
+}
+
+TEST(AlignedTable, PaintsCellsWithoutCountingTheInk) {
+  const Drawn drawn =
+      draw_aligned(sample(), 200, [](std::size_t column, const std::string& cell, std::string_view text) {
+        return column == 1 && cell == "4 KiB" ? "<" + std::string(text) + ">" : std::string(text);
+      });
+  EXPECT_EQ(drawn.text,
+            "NAME                                      SIZE\n"
+            "model.layers.0.self_attn.q_proj.weight  32 MiB\n"
+            "bias                                    < 4 KiB>\n");
+}
+
 TEST(Shorten, KeepsBothEndsAndNeverCutsACharacterInTwo) {
   EXPECT_EQ(shorten("abcdef", 6), "abcdef");
   EXPECT_EQ(shorten("model.layers.0.weight", 12), "mode….weight");

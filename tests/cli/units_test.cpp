@@ -60,7 +60,9 @@ TEST(ParseShare, PercentagesAreOfTheTotalAndEndAtAHundred) {
 TEST(ParseDuration, UnitsAreSecondsToWeeks) {
   using std::chrono::milliseconds;
   EXPECT_EQ(parse_duration("90s").value(), milliseconds(90'000));
-  EXPECT_EQ(parse_duration("90").value(), milliseconds(90'000));
+  EXPECT_FALSE(parse_duration("90"));  // of what?
+  EXPECT_FALSE(parse_duration("0.5"));
+  EXPECT_EQ(parse_duration("0").value(), milliseconds(0));
   EXPECT_EQ(parse_duration("250ms").value(), milliseconds(250));
   EXPECT_EQ(parse_duration("1.5m").value(), milliseconds(90'000));
   EXPECT_EQ(parse_duration("2h").value(), milliseconds(7'200'000));

@@ -379,7 +379,7 @@ def case_what_one_that_was_moved_in_the_store_refers_to_stays(sh):
                         ("exports/v", "exports/w"), ("v", "w")):
         sh.path("st/exports").mkdir(exist_ok=True)
         sh.run("convert", saved, "st/" + first, "--virtual")
-        prune(sh, out=rf"holds bytes of /[^,]*/{first} +\[")  # once, by its mark
+        prune(sh, out=rf"holds bytes of /[^,]*/{first} \(no rule")  # once, by its mark
         os.rename(sh.path("st/" + first), sh.path("st/" + then))
         prune(sh, err=f"no longer protected by .*/{first}, which no longer exists", out=f"holds bytes of {then}")
         check(saved.exists(), f"prune deleted what {then} refers to")

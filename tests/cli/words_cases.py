@@ -43,9 +43,10 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "doctor": "need bench size io json",
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
                  "keep-tag max-size min-free max-delete grace purge-early-below include-corrupt drop-series lock-timeout",
-        "undelete": "store lock-timeout", "why": "store policy",
+        "undelete": "store all since pin lock-timeout", "rm": "store dry-run lock-timeout",
+        "mark": "store metric tag note remove-metric remove-tag remove-note", "why": "store policy",
         "save": "store run step metric tag pin pin-reason note from map only dry-run restart verify json",
-        "list": "store run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
+        "list": "store trash run tag state where since sort limit csv rebuild quiet json", "status": "store run prom json",
         "pin": "store reason owner until label", "unpin": "store label",
         "next-save": "store step every-steps every optimal max-overhead before-end time-left mtbf restart step-time json",
         "help": "json", "version": "json", "explain": "json", "completion": "quiet verbose progress color log-file no-mpi"}
@@ -58,7 +59,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
 
 def case_help_has_topics(sh):
     table = sh.run("help", "exit-codes").out
-    for code in (0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 70, 130, 143):
+    for code in (0, 1, 2, 3, 4, 10, 11, 12, 13, 14, 15, 16, 17, 70, 130, 143):
         check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} is not in the table")
     documented = re.findall(r"^\| ([\d, ]+) \|", (sh.golden / "../../docs/exit-codes.md").read_text(), re.M)
     for code in ", ".join(documented).split(", "):

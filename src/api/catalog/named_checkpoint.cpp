@@ -18,13 +18,22 @@ namespace {
 
 constexpr auto kPatience = std::chrono::minutes(1);  // of the other ranks, while rank 0 reads a store
 
-/// The best checkpoint of a run by the store's policy; nothing if the policy does not say, or cannot be read.
-std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, const std::string& name) {
+Deadline soon() {
+  return std::chrono::steady_clock::now() + kPatience;
+}
+
+}  // namespace
+
+std::vector<catalog::Policy> policies_in(Io& io, const std::string& store) {
   const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
-  if (!text) return std::nullopt;
-  const auto policies = catalog::parse_policies(*text, std::string(kPolicyFile));
-  if (!policies) return std::nullopt;
-  const catalog::Policy* policy = catalog::policy_of(*policies, name.substr(0, name.rfind('@')));
+  if (!text) return {};
+  auto policies = catalog::parse_policies(*text, std::string(kPolicyFile));
+  return policies ? *std::move(policies) : std::vector<catalog::Policy>();
+}
+
+std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Policy>& policies,
+                                                  const std::string& run) {
+  const catalog::Policy* policy = catalog::policy_of(policies, run);
   if (policy == nullptr) return std::nullopt;
   for (const catalog::Rule& rule : policy->keep)
     if (rule.kind == catalog::Rule::Kind::best)
@@ -32,14 +41,9 @@ std::optional<catalog::BestMetric> best_of(Io& io, const std::string& store, con
   return std::nullopt;
 }
 
-Deadline soon() {
-  return std::chrono::steady_clock::now() + kPatience;
-}
-
-}  // namespace
-
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
-  return catalog::find_checkpoint(catalog.database(), name, best_of(io, catalog.store(), name));
+  return catalog::find_checkpoint(catalog.database(), name,
+                                  best_metric_of(policies_in(io, catalog.store()), name.substr(0, name.rfind('@'))));
 }
 
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named) {

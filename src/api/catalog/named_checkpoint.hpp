@@ -2,9 +2,12 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "api/verbs.hpp"
 #include "catalog/index/catalog.hpp"
+#include "catalog/index/names.hpp"
+#include "catalog/policy.hpp"
 #include "format/result.hpp"
 
 /// Finds the checkpoint that the user names: one rule for all commands.
@@ -32,6 +35,11 @@ Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
 /// Collective: rank 0 searches, and all ranks get its result.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
+
+/// The policies of STORE/ckpt.toml; none if there is no such file, or it cannot be read.
+std::vector<catalog::Policy> policies_in(Io& io, const std::string& store);
+/// By which metric the policy of a run keeps the best; nothing if it does not say.
+std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Policy>& policies, const std::string& run);
 
 /// The checkpoint of a name; `@best` is the best by the store's policy.
 /// errors  as catalog::find_checkpoint

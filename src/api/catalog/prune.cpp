@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "api/catalog/held_back.hpp"
 #include "api/catalog/look_again.hpp"
+#include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/catalog.hpp"
@@ -99,12 +101,20 @@ std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash
 
 struct Scanned {
   std::vector<Entry> entries{};
-  std::vector<std::string> runs{};         ///< all with a checkpoint, where only some are asked for
-  std::vector<std::string> directories{};  ///< those that hold none, too
-  std::vector<catalog::OwnPlace> own{};    ///< of ours, of all runs
+  std::set<std::pair<std::string, std::string>> named{};  ///< run and name of those that a person named
+  std::vector<std::string> runs{};                        ///< all with a checkpoint, where only some are asked for
+  std::vector<std::string> directories{};                 ///< those that hold none, too
+  std::vector<catalog::OwnPlace> own{};                   ///< of ours, of all runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
 };
+
+/// STORE/RUN/NAME, as a shell completes it, is RUN/NAME.
+std::string without_store(const std::string& store, const std::string& name) {
+  const std::string path = join_path(name, "");  // without a slash at its end
+  const std::string above = store + "/";
+  return path.starts_with(above) && path.find('@') == std::string::npos ? path.substr(above.size()) : name;
+}
 
 /// The checkpoints of the requested runs, from the catalog. If the plan will be executed, each is checked: its marks
 /// may have changed without a note. Otherwise only those that justify deletions are.
@@ -124,6 +134,10 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
       if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
       return wanted(request.runs, entry.checkpoint.run);
     };
+  }
+  for (const std::string& name : request.named) {
+    CKPT_TRY(const Entry entry, find_in_catalog(io, catalog, without_store(store, name)));
+    out.named.emplace(entry.checkpoint.run, entry.name);
   }
   CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
   for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
@@ -160,6 +174,21 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
                  .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the runs"});
   }
   return {};
+}
+
+/// Checkpoints that were restored from the trash have a new grace.
+void note_undeleted(const std::vector<TrashEntry>& trash, catalog::Time now, std::vector<Entry>& entries) {
+  std::map<std::pair<std::string_view, std::string_view>, catalog::Time> until;
+  for (const TrashEntry& entry : trash) {
+    if (!entry.recorded || entry.record.state != catalog::TrashRecord::State::restored) continue;
+    const catalog::Time end = catalog::undeleted_until(entry.record);
+    if (now < end) until[{entry.run, entry.name}] = end;
+  }
+  if (until.empty()) return;
+  for (Entry& entry : entries) {
+    const auto found = until.find({entry.checkpoint.run, entry.name});
+    if (found != until.end()) entry.checkpoint.undeleted_until = found->second;
+  }
 }
 
 /// Whether nothing was said or done since that would have made the decision another one.
@@ -371,6 +400,22 @@ Result<> remember_policies(Io& io, const PrunePlan& plan) {
   return write_known_policies(io, plan.store, known);
 }
 
+void stop_at_unknown_metric(PrunePart& part) {
+  if (part.retention.trash_count + part.retention.demote_count == 0) return;
+  std::set<std::string> known;
+  for (const catalog::Checkpoint& one : part.checkpoints) {
+    for (const auto& [name, value] : one.metrics) known.insert(name);
+  }
+  for (const catalog::Rule& rule : part.policy.keep) {
+    const bool counts = rule.kind == catalog::Rule::Kind::best && rule.missing == catalog::Rule::Missing::drop;
+    if (!counts || known.contains(rule.metric)) continue;
+    part.unknown_metric = {.rule = rule.id, .metric = rule.metric, .known = {known.begin(), known.end()}};
+    part.retention.aborted =
+        fmt::format("rule '{}': no checkpoint has the metric '{}': the rule would keep nothing", rule.id, rule.metric);
+    return;
+  }
+}
+
 /// Finishes interrupted deletions, which would otherwise look like changes since the plan. An active deleter has done
 /// so; and obstacles are reported when the plan is executed.
 void settle_trash(Io& io, const std::string& store) {
@@ -400,13 +445,16 @@ std::string why_text(const PrunePart& part, std::size_t index) {
 
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PrunePlan plan{.store = join_path(request.store, "")};
-  CKPT_TRY(plan.policies, read_policies(session.io, plan.store, request.policy));
+  plan.by_name = !request.named.empty();
+  CKPT_TRY(plan.policies, plan.by_name ? read_removal_policies(session.io, plan.store)
+                                       : read_policies(session.io, plan.store, request.policy));
   if (request.carries_out) settle_trash(session.io, plan.store);
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   CKPT_CHECK(check_runs(request, trash, scanned));
+  note_undeleted(trash, request.now, scanned.entries);
   plan.directories = std::move(scanned.directories);
   plan.ownerless = std::move(scanned.ownerless);
   plan.purge_due = purge_due(trash, request.now);
@@ -439,6 +487,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     }
     PrunePart& part = plan.parts[static_cast<std::size_t>(policy - plan.policies.policies.data())];
     part.checkpoints.push_back(entry.checkpoint);
+    if (plan.by_name) part.chosen.push_back(scanned.named.contains({run, entry.name}));
     part.entries.push_back(std::move(entry));
   }
   plan.ruleless.assign(ruleless.begin(), ruleless.end());
@@ -446,12 +495,13 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
                        {.now = request.now,
                         .space = space_of(session.io, plan.store, trash),
                         .births = births_of(trash),
-                        .approved = request.approved,
-                        .include_corrupt = request.include_corrupt,
+                        .approved = request.approved || plan.by_name,
+                        .include_corrupt = request.include_corrupt || plan.by_name,
                         .drop_series = request.drop_series},
                        scanned.own);
   for (PrunePart& part : plan.parts) {
     CKPT_CHECK(decider.decide(part, plan.warnings));
+    stop_at_unknown_metric(part);
     for (const std::string& warning : part.retention.warnings) plan.warnings.push_back(warning);
     plan.aborted = plan.aborted || part.retention.aborted.has_value();
     plan.trash_count += part.retention.trash_count;
@@ -459,7 +509,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.freed_bytes += part.retention.freed_bytes;
   }
   if (!request.carries_out) hold_back(session.io, plan);
-  plan_recycling(session.io, plan, request.now);
+  if (!plan.by_name) plan_recycling(session.io, plan, request.now);
   return plan;
 }
 
@@ -489,6 +539,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       report.stopped = !claim && claim.error().code == Errc::interrupted;
       if (report.stopped) break;
       step.done = claim && *claim == Claim::free;
+      step.in_use = claim && *claim == Claim::read;
       if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
       if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
         step.kept_because += ": " + trash->reader();
@@ -507,6 +558,7 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
     report.complete = false;
     return report;
   }
+  if (plan.by_name) return report;
   drop_marks(io, plan);
   auto remembered = room.with_room([&] { return remember_policies(io, plan); });
   CKPT_CHECK(purge_trash(session, plan, how, pressed, *trash, report));

@@ -21,6 +21,9 @@ struct PruneRequest {
   std::string store;
   std::vector<std::string> runs{};  ///< globs; empty = all that a policy selects
   PolicyWords policy{};
+  /// Checkpoints that a person names, as find_in_catalog takes them, or by a path in the store: these go, and no policy
+  /// decides. Guards and the floor hold. `runs` and `policy` are not used.
+  std::vector<std::string> named{};
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
   bool include_corrupt = false;  ///< corrupt ones may go
   bool carries_out = false;      ///< every checkpoint is checked, after stopped deletions were finished
@@ -38,7 +41,15 @@ struct PrunePart {
   bool first_run = false;  ///< of a policy that is new or was changed
   std::vector<catalog::Entry> entries{};
   std::vector<catalog::Checkpoint> checkpoints{};  ///< of the entries, in their order
+  std::vector<bool> chosen{};                      ///< by index: named for deletion; empty: the policy decides
   catalog::Retention retention{};
+  /// A `best` rule names a metric that no checkpoint of the part has: it would protect nothing. The part is stopped.
+  struct UnknownMetric {
+    std::string rule{};
+    std::string metric{};
+    std::vector<std::string> known{};  ///< metrics that there are
+  };
+  std::optional<UnknownMetric> unknown_metric{};
   /// By index: planned deletions that will not be made, as --apply removes no file that ckpt did not write. For a plan
   /// that is not executed; text names the other files.
   std::map<std::uint32_t, std::string> held_back{};
@@ -73,6 +84,7 @@ struct PrunePlan {
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save
   std::uint64_t recycled_bytes = 0;  ///< of those
   TrashSum purge_due{};              ///< in the trash past its grace: to be removed permanently
+  bool by_name = false;              ///< a person named what goes: nothing is purged, and no policy is remembered
   bool aborted = false;              ///< a guard stopped a part: of that part nothing is carried out
 };
 
@@ -92,6 +104,7 @@ struct PruneStep {
   std::size_t part = 0;
   std::size_t index = 0;  ///< of the part's entries
   bool done = false;
+  bool in_use = false;         ///< it was not done because it is being read
   std::string kept_because{};  ///< if it was not done
 };
 

@@ -40,6 +40,7 @@ Result<> PruneDecider::decide(PrunePart& part, std::vector<std::string>& warning
 
 Result<> PruneDecider::decide_until_stable(PrunePart& part, std::vector<std::string>& warnings) {
   situation_.first_run = part.first_run;
+  situation_.chosen = part.chosen;
   for (;;) {
     CKPT_CHECK(not_stopped());
     CKPT_TRY(part.retention, catalog::retain(part.checkpoints, part.policy, situation_));
@@ -145,6 +146,7 @@ Result<PruneDecider::Checks> PruneDecider::check(PrunePart& part, const std::vec
       entry = *std::move(look.now);
       catalog::drop_ownerless(session_.io, request_.store, entry);
       const catalog::Checkpoint before = std::exchange(one, entry.checkpoint);
+      one.undeleted_until = before.undeleted_until;
       // Facts from links are not stored in it.
       one.trackers.insert(one.trackers.end(), before.trackers.begin(), before.trackers.end());
       one.references.insert(one.references.end(), before.references.begin(), before.references.end());

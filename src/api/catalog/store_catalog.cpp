@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/catalog/named_checkpoint.hpp"
+#include "api/prune_policies.hpp"
 #include "catalog/index/trash_index.hpp"
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
@@ -22,8 +23,6 @@ namespace ckpt {
 namespace {
 
 using catalog::Entry;
-
-constexpr std::string_view kMetricsBegin = "# HELP ckpt_";
 
 bool has_wildcard(std::string_view glob) {
   return glob.find_first_of("*?[") != std::string_view::npos;
@@ -40,6 +39,19 @@ void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
   });
 }
 
+/// A run that is not there is mistyped.
+Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
+  CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
+  std::vector<std::string> names;
+  for (const catalog::RunSummary& summary : runs) names.push_back(summary.run);
+  if (std::ranges::find(names, run) != names.end()) return {};
+  const auto near = nearest(run, names);
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
+               .file = store,
+               .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt status' shows the runs"});
+}
+
 }  // namespace
 
 catalog::OtherTools other_tools() {
@@ -53,9 +65,12 @@ catalog::OtherTools other_tools() {
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes) {
   const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
-  return catalog::Catalog::open(
-      io, store,
-      {.tools = other_tools(), .trust = trust, .now = now, .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+  return catalog::Catalog::open(io, store,
+                                {.tools = other_tools(),
+                                 .trust = trust,
+                                 .now = now,
+                                 .makes_store = trust == catalog::Trust::nothing,
+                                 .manifest_bytes = std::min(parsed, kMostManifestBytes)});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
@@ -77,6 +92,7 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CatalogListing out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
+  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
     out.entries.erase(out.entries.begin() + static_cast<std::ptrdiff_t>(*query.limit), out.entries.end());
@@ -103,6 +119,15 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
     auto entry = catalog::find_demotion(io, store, summary.run, summary.newest_demoted->name);
     if (entry && entry->record.id == summary.newest_demoted->id) out.demotions.push_back(*std::move(entry));
   }
+  out.last_prune = read_last_run(io, store, LastRun::Kind::prune);
+  out.last_verify = read_last_run(io, store, LastRun::Kind::verify);
+  out.has_policy = io.stat(join_path(store, kPolicyFile)).has_value();
+  const auto policies = policies_in(io, store);
+  for (const catalog::RunSummary& summary : out.runs) {
+    if (summary.metrics.empty()) continue;
+    if (const auto best = best_metric_of(policies, summary.run))
+      out.best_rules.push_back({.run = summary.run, .metric = best->metric, .higher = best->higher});
+  }
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
@@ -115,95 +140,53 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
                .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
 }
 
+std::optional<StoreStatus::Best> StoreStatus::best_of(const catalog::RunSummary& run) const {
+  const auto rule = std::ranges::find(best_rules, run.run, &BestRule::run);
+  const std::string metric = rule != best_rules.end()  ? rule->metric
+                             : run.metrics.size() == 1 ? run.metrics.front().name
+                                                       : std::string();
+  const auto found = std::ranges::find(run.metrics, metric, &catalog::RunSummary::Metric::name);
+  if (found == run.metrics.end()) return std::nullopt;
+  const bool higher = rule != best_rules.end() && rule->higher;
+  return Best{.metric = metric,
+              .value = higher ? found->highest : found->lowest,
+              .step = higher ? found->highest_step : found->lowest_step};
+}
+
 const catalog::TrashEntry* StoreStatus::demotion_of(const std::string& run) const {
   const auto found = std::ranges::find(demotions, run, &catalog::TrashEntry::run);
   return found == demotions.end() ? nullptr : &*found;
 }
 
-std::string prometheus_text(const StoreStatus& status) {
-  std::string out;
-  const auto label = [](std::string_view run) {
-    std::string text;
-    const bool readable = is_utf8(run);  // otherwise Prometheus would refuse the whole file
-    for (const char c : run) {
-      if (!readable && static_cast<unsigned char>(c) >= 0x80) {
-        text += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-        continue;
-      }
-      if (c == '\\' || c == '"') text += '\\';
-      text += c == '\n' ? std::string("\\n") : std::string(1, c);
-    }
-    return text;
-  };
-  const auto metric = [&](std::string_view name, std::string_view help, auto&& value) {
-    out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name, help);
-    for (const catalog::RunSummary& run : status.runs)
-      out += fmt::format("{}{{run=\"{}\"}} {}\n", name, label(run.run), value(run));
-  };
-  const auto seconds = [](catalog::Time time) { return static_cast<double>(time.time_since_epoch().count()) / 1000; };
-  using Run = catalog::RunSummary;
-  metric("ckpt_checkpoints", "Checkpoints of a run.", [](const Run& run) { return run.count; });
-  metric("ckpt_bytes", "Bytes of their files.", [](const Run& run) { return run.bytes; });
-  metric("ckpt_newest_step", "Step of the newest checkpoint.", [](const Run& run) { return run.newest_step; });
-  metric("ckpt_newest_created_seconds", "Time of the newest checkpoint, seconds since 1970.",
-         [&](const Run& run) { return seconds(run.newest_created); });
-  metric("ckpt_verified", "Verified checkpoints.", [](const Run& run) { return run.verified; });
-  metric("ckpt_damaged", "Checkpoints known to be damaged.", [](const Run& run) { return run.damaged; });
-  metric("ckpt_unreadable", "Checkpoints that cannot be read at present.",
-         [](const Run& run) { return run.unreadable; });
-  metric("ckpt_pinned", "Checkpoints with a pin.", [](const Run& run) { return run.pinned; });
-  metric("ckpt_demoted", "Checkpoints whose optimizer was dropped.", [](const Run& run) { return run.demoted; });
-  const auto sum = [&](std::string_view name, std::string_view help, auto value) {
-    out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n{0} {2}\n", name, help, value);
-  };
-  sum("ckpt_free_bytes", "Free bytes on the volume.", status.free_bytes);
-  sum("ckpt_recycled_bytes", "Bytes of retired files that wait for the next save.", status.recycled.bytes);
-  sum("ckpt_trash_checkpoints", "Deleted checkpoints in the trash.", status.trash.checkpoints);
-  sum("ckpt_trash_optimizers", "Dropped optimizers in the trash.", status.trash.optimizers);
-  sum("ckpt_trash_bytes", "Bytes in the trash.", status.trash.bytes);
-  sum("ckpt_trash_over", "Of these, entries past the grace period.", status.trash.over);
-  if (status.trash.first_over)
-    sum("ckpt_trash_first_over_seconds", "End of the first grace period, seconds since 1970.",
-        seconds(*status.trash.first_over));
-  sum("ckpt_readers_here", "Claims of readers on this host.", status.readers.here);
-  sum("ckpt_readers_elsewhere", "Claims of readers on other hosts that may be live.", status.readers.elsewhere);
-  sum("ckpt_readers_silent", "Of those on other hosts, claims that have not changed lately.", status.readers.silent);
-  return out;
-}
-
 namespace {
 
-/// Metrics replace only metrics: not a device, a pipe, a manifest, or a link.
-Result<> check_metrics_file(Io& io, const std::string& file) {
-  const auto refused = [&](const char* why) {
+Result<> apply_change(Io& io, const std::string& marks, const MarkChange& change, MarkReport& out) {
+  if (!change.remove) return catalog::write_mark(io, marks, change.mark, catalog::Holding::lease, foreign_names());
+  CKPT_TRY(out.changed, catalog::remove_mark(io, marks, change.mark.kind, change.mark.name, foreign_names()));
+  return {};
+}
+
+/// Whether a mark to remove is there.
+Result<> check_removal(const Entry& entry, const catalog::Mark& mark) {
+  std::vector<std::string> names;
+  for (const catalog::Mark& other : entry.marks) {
+    if (other.kind == mark.kind) names.push_back(other.name);
+  }
+  if (std::ranges::find(names, mark.name) != names.end()) return {};
+  const std::string what = mark.name.empty() ? fmt::format("no {}", catalog::kind_name(mark.kind))
+                                             : fmt::format("no {} '{}'", catalog::kind_name(mark.kind), mark.name);
+  if (mark.kind == catalog::Mark::Kind::metric && find_metric(entry.checkpoint, mark.name) != nullptr)
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: {}", file, why),
-                 .file = file,
-                 .hint = "name a new file, or one written by --prom"});
-  };
-  CKPT_TRY(const auto entries, io.list(parent_path(file)));
-  const auto there = std::ranges::find(entries, base_name(file), &DirEntry::name);
-  if (there == entries.end()) return {};
-  if (there->is_link) return refused("is a symbolic link");
-  if (there->kind != FileInfo::Kind::file) return refused("is not a regular file");
-  CKPT_TRY(const FileInfo info, io.stat(file));
-  if (info.bytes == 0) return {};
-  std::string first(std::min<std::size_t>(kMetricsBegin.size(), info.bytes), '\0');
-  CKPT_TRY(const FileHandle handle, io.open(file, {}));
-  const auto read = io.read_at(handle, 0, std::as_writable_bytes(std::span(first)));
-  static_cast<void>(io.close(handle));
-  if (!read) return fail(read.error());
-  return first == kMetricsBegin ? Result<>() : refused("holds something other than metrics of ckpt");
+                 .message = fmt::format("{}: the metric '{}' was saved with the checkpoint", entry.name, mark.name),
+                 .hint = fmt::format("--metric {}=X overrides it", mark.name)});
+  const auto near = nearest(mark.name, names);
+  return fail({.code = Errc::not_found,
+               .message = fmt::format("{}: {}", entry.name, what),
+               .hint = near ? fmt::format("did you mean '{}'?", *near) : std::string()});
 }
 
-}  // namespace
-
-Result<> write_status(Io& io, const std::string& file, const StoreStatus& status) {
-  CKPT_CHECK(check_metrics_file(io, file));
-  return replace_file(io, file, prometheus_text(status));
-}
-
-Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
+/// Finds it, applies the changes and reads it again. `checks`: every mark to remove must be there.
+Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool checks) {
   MarkReport out;
   {
     CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
@@ -211,24 +194,42 @@ Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
     CKPT_TRY(out.entry, find_in_catalog(io, catalog, request.checkpoint));
   }
   out.path = out.entry.path(request.store);
-  const std::string marks = catalog::marks_path(out.path, out.entry.foreign);
-  if (request.remove) {
-    CKPT_TRY(out.changed, catalog::remove_mark(io, marks, request.mark.kind, request.mark.name, foreign_names()));
-  } else {
-    CKPT_CHECK(catalog::write_mark(io, marks, request.mark, catalog::Holding::lease, foreign_names()));
+  for (const MarkChange& change : request.changes) {
+    if (checks && change.remove) CKPT_CHECK(check_removal(out.entry, change.mark));
   }
-  const std::string word = fmt::format("{} {} {} {}", static_cast<int>(request.mark.kind), request.remove,
-                                       request.mark.name, request.now.time_since_epoch().count());
-  drop_note(io, catalog::run_path(request.store, out.entry.checkpoint.run), out.entry.name, word);
+  const std::string marks = catalog::marks_path(out.path, out.entry.foreign);
+  for (const MarkChange& change : request.changes) {
+    auto applied = apply_change(io, marks, change, out);
+    const std::string word = fmt::format("{} {} {} {}", static_cast<int>(change.mark.kind), change.remove,
+                                         change.mark.name, request.now.time_since_epoch().count());
+    if (applied) drop_note(io, catalog::run_path(request.store, out.entry.checkpoint.run), out.entry.name, word);
+    CKPT_CHECK(std::move(applied));
+  }
   const catalog::EntryPlace place{.run = out.entry.checkpoint.run,
                                   .name = out.entry.name,
                                   .foreign = out.entry.foreign,
                                   .format = out.entry.format,
                                   .step = out.entry.checkpoint.step,
                                   .trackers = out.entry.checkpoint.trackers,
-                                  .link = out.entry.checkpoint.link};
+                                  .link = out.entry.checkpoint.link,
+                                  .metrics = foreign_names().metrics};
   if (auto now = catalog::read_entry(io, request.store, place)) out.entry = *std::move(now);
   return out;
+}
+
+}  // namespace
+
+Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
+  return change_checkpoint(io,
+                           {.store = request.store,
+                            .checkpoint = request.checkpoint,
+                            .changes = {{.mark = request.mark, .remove = request.remove}},
+                            .now = request.now},
+                           false);
+}
+
+Result<MarkReport> change_marks(Io& io, const MarksRequest& request) {
+  return change_checkpoint(io, request, true);
 }
 
 }  // namespace ckpt

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "api/catalog/last_run.hpp"
 #include "api/catalog/store_readers.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/checkpoint.hpp"
@@ -21,7 +22,8 @@
 
 namespace ckpt {
 
-/// The catalog of a store, where other tools' checkpoints are found by detection. A checkpoint whose manifest may take
+/// The catalog of a store, where other tools' checkpoints are found by detection. No file is created in a directory that
+/// is no store, unless `trust` is `nothing`. A checkpoint whose manifest may take
 /// more than `memory_bytes` to parse is listed as unreadable.
 /// errors  as Catalog::open
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
@@ -55,6 +57,7 @@ struct CatalogListing {
   bool indexed = true;      ///< false: the catalog could not be used, the disk was scanned
   std::vector<std::string> warnings{};
 };
+/// errors  not_found: `run` is no glob, and has no checkpoint
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
 
 /// ckpt status.
@@ -67,6 +70,23 @@ struct StoreStatus {
   std::vector<catalog::TrashEntry> demotions{};
   const catalog::TrashEntry* demotion_of(const std::string& run) const;
   StoreReaders readers{};  ///< of the whole store
+  std::optional<LastRun> last_prune{};
+  std::optional<LastRun> last_verify{};
+  bool has_policy = false;  ///< there is a STORE/ckpt.toml
+  /// By which metric the policy of a run keeps the best; runs without such a rule are missing.
+  struct BestRule {
+    std::string run{};
+    std::string metric{};
+    bool higher = false;
+  };
+  std::vector<BestRule> best_rules{};
+  /// The best checkpoint of a run, as RUN@best finds it: by its policy, else by the lowest value of its only metric.
+  struct Best {
+    std::string metric{};
+    double value = 0;
+    std::uint64_t step = 0;
+  };
+  std::optional<Best> best_of(const catalog::RunSummary& run) const;
   bool indexed = true;
   std::vector<std::string> warnings{};
 };
@@ -79,8 +99,19 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
 std::string prometheus_text(const StoreStatus& status);
 Result<> write_status(Io& io, const std::string& file, const StoreStatus& status);
 
-/// ckpt pin, unpin and all other marks: finds the checkpoint by name, writes or removes the mark, notifies the catalog.
-/// Returns the checkpoint afterwards.
+/// Finds a checkpoint by name, writes or removes marks, notifies the catalog. Returns the checkpoint afterwards.
+struct MarkChange {
+  catalog::Mark mark{};
+  bool remove = false;  ///< the mark of this kind and name
+};
+struct MarksRequest {
+  std::string store;
+  std::string checkpoint;  ///< as find_checkpoint takes it
+  std::vector<MarkChange> changes{};
+  catalog::Time now{};
+};
+
+/// The same for one mark: ckpt pin, unpin.
 struct MarkRequest {
   std::string store;
   std::string checkpoint;  ///< as find_checkpoint takes it
@@ -95,5 +126,10 @@ struct MarkReport {
   std::vector<std::string> warnings{};
 };
 Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request);
+
+/// ckpt mark. Each mark is written under the checkpoint's lease, durably, in the given order.
+/// errors  not_found: the checkpoint; or a mark to remove, with the nearest name: then nothing is changed. usage: a
+///         metric to remove that is part of the save. Those of write_mark: the marks before it are written
+Result<MarkReport> change_marks(Io& io, const MarksRequest& request);
 
 }  // namespace ckpt

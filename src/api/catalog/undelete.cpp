@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <tuple>
 
 #include "catalog/scan/entry.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
+#include "format/text/glob.hpp"
 
 namespace ckpt {
 namespace {
@@ -25,10 +27,21 @@ std::tuple<std::uint64_t, bool, catalog::Time> rank_of(const TrashEntry& entry) 
   return {name ? name->generation : 0, entry.record.dropped.empty(), entry.record.deleted};
 }
 
-Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name) {
+bool can_return(const TrashEntry& entry) {
+  return entry.present || Deleter::is_half_moved(entry);
+}
+
+bool is_same_place(const TrashEntry& a, const TrashEntry& b) {
+  return a.run == b.run && a.kept_as == b.kept_as;
+}
+
+/// The newest of a name that is not in `taken`.
+Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::string& name,
+                        const std::vector<TrashEntry>& taken) {
   const TrashEntry* found = nullptr;
   for (const TrashEntry& entry : entries) {
-    if (!entry.present && !Deleter::is_half_moved(entry)) continue;
+    if (!can_return(entry)) continue;
+    if (std::ranges::any_of(taken, [&](const TrashEntry& other) { return is_same_place(entry, other); })) continue;
     if (!names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) continue;
     const bool newer = found == nullptr || rank_of(entry) > rank_of(*found);
     if (newer) found = &entry;
@@ -41,14 +54,21 @@ Result<TrashEntry> find(const std::vector<TrashEntry>& entries, const std::strin
                    .message = fmt::format("{}: its files were recycled", name),
                    .hint = "with recycle = 0 deleted checkpoints stay in the trash"});
   }
-  std::string there;
-  for (const TrashEntry& entry : entries) {
-    if (!entry.present || there.size() > 200) continue;
-    there += fmt::format("{}{}@{}", there.empty() ? "" : ", ", entry.run, entry.record.step);
-  }
+  const bool any = std::ranges::any_of(entries, &TrashEntry::present);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: not in the trash", name),
-               .hint = there.empty() ? "the trash is empty" : "in the trash: " + there});
+               .hint = any ? "'ckpt list --trash' lists the trash" : "the trash is empty"});
+}
+
+/// Everything in the trash that passes, checkpoints before optimizers, which need them.
+std::vector<TrashEntry> select(const std::vector<TrashEntry>& entries,
+                               const std::function<bool(const TrashEntry&)>& passes) {
+  std::vector<TrashEntry> out;
+  for (const TrashEntry& entry : entries) {
+    if (can_return(entry) && passes(entry)) out.push_back(entry);
+  }
+  std::stable_partition(out.begin(), out.end(), [](const TrashEntry& entry) { return entry.record.dropped.empty(); });
+  return out;
 }
 
 /// A checkpoint of this name or id that was restored before.
@@ -111,7 +131,9 @@ bool names_checkpoint(std::string_view name, const std::string& run, const std::
   const std::size_t at = name.rfind('@');
   if (at != std::string_view::npos && name.substr(0, at) == run) {
     const std::string_view which = name.substr(at + 1);
-    return which == fmt::format("{}", step) || which == directory;
+    const auto own = CheckpointName::parse(directory);
+    const bool by_generation = own && which == fmt::format("{}.g{}", own->step, own->generation);
+    return which == fmt::format("{}", step) || which == directory || by_generation;
   }
   if (name == join_path(run, directory) || name == directory) return true;
   const bool digits =
@@ -119,45 +141,101 @@ bool names_checkpoint(std::string_view name, const std::string& run, const std::
   return digits && id.starts_with(name);
 }
 
-Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
-  const std::string store = join_path(request.store, "");
-  CKPT_TRY(const auto first, catalog::list_trash(io, store));
-  std::vector<TrashEntry> wanted;
-  UndeleteReport out;
-  std::vector<std::string> names;
+namespace {
+
+/// What the request means, with the words that named each.
+struct Wanted {
+  std::vector<TrashEntry> entries{};
+  std::vector<std::string> names{};
+
+  void add(TrashEntry entry, std::string name) {
+    entries.push_back(std::move(entry));
+    names.push_back(std::move(name));
+  }
+  void add_all(std::vector<TrashEntry> all) {
+    for (TrashEntry& entry : all) {
+      const bool twice = std::ranges::any_of(entries, [&](const TrashEntry& one) { return is_same_place(one, entry); });
+      std::string name = join_path(entry.run, entry.name);
+      if (!twice) add(std::move(entry), std::move(name));
+    }
+  }
+};
+
+Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteRequest& request,
+                           const std::vector<TrashEntry>& trash, UndeleteReport& out) {
+  Wanted wanted;
+  const auto in_time = [&](const TrashEntry& entry) {
+    return !request.since || (entry.recorded && entry.record.deleted >= *request.since);
+  };
+  if (request.names.empty()) wanted.add_all(select(trash, in_time));
   for (const std::string& name : request.names) {
-    auto found = find(first, name);
+    auto of_run = select(trash, [&](const TrashEntry& entry) { return matches_glob(entry.run, name); });
+    if (!of_run.empty()) {
+      std::erase_if(of_run, [&](const TrashEntry& entry) { return !in_time(entry); });
+      wanted.add_all(std::move(of_run));
+      continue;
+    }
+    auto found = find(trash, name, wanted.entries);
+    if (found) {
+      if (in_time(*found)) wanted.add(*std::move(found), name);
+      continue;
+    }
+    if (find(trash, name, {})) continue;  // named twice
     std::optional<TrashEntry> in_place;
-    if (!found && !lost_its_optimizer(first, name)) {
-      in_place = find_restored(io, store, first, name);
+    if (!lost_its_optimizer(trash, name)) {
+      in_place = find_restored(io, store, trash, name);
       if (!in_place) in_place = find_in_run(io, store, name);
     }
-    if (in_place) {
-      out.in_place.push_back(*std::move(in_place));
-      continue;
-    }
-    if (!found) return fail(std::move(found).error());
-    wanted.push_back(*std::move(found));
-    names.push_back(name);
+    if (!in_place) return fail(std::move(found).error());
+    out.in_place.push_back(*std::move(in_place));
   }
-  if (wanted.empty()) return out;
+  return wanted;
+}
+
+/// The checkpoint has a new grace in any case: a failure to pin it is reported, and changes nothing else.
+void pin_restored(Io& io, const std::string& store, const UndeleteRequest& request, UndeleteReport& out) {
+  if (!request.pin) return;
+  for (const TrashEntry& entry : out.restored) {
+    const std::string path = join_path(catalog::run_path(store, entry.run), entry.name);
+    auto pinned =
+        catalog::write_mark(io, catalog::marks_path(path), *request.pin, catalog::Holding::lease, foreign_names());
+    if (!pinned) out.unpinned.emplace_back(join_path(entry.run, entry.name), pinned.error().message);
+  }
+}
+
+}  // namespace
+
+Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
+  const std::string store = join_path(request.store, "");
+  CKPT_CHECK(io.stat(store));
+  CKPT_TRY(const auto first, catalog::list_trash(io, store));
+  UndeleteReport out;
+  CKPT_TRY(const Wanted wanted, find_wanted(io, store, request, first, out));
+  if (wanted.entries.empty()) return out;
   CKPT_TRY(const auto trash,
            Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout, foreign_names()));
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const std::string& name = names[i];
+  for (std::size_t i = 0; i < wanted.entries.size(); ++i) {
+    const TrashEntry& one = wanted.entries[i];
     CKPT_TRY(const auto entries, catalog::list_trash(io, store));
-    if (is_back(entries, wanted[i])) {
-      out.restored.push_back(wanted[i]);
+    TrashEntry back = one;
+    back.record.state = catalog::TrashRecord::State::restored;
+    back.record.changed = request.now;
+    if (is_back(entries, one)) {
+      out.restored.push_back(std::move(back));
       continue;
     }
-    auto entry = find(entries, name);
-    auto claim = entry ? trash->restore(*entry, request.now, request.by) : Result<Claim>(fail(entry.error()));
+    const auto entry =
+        std::ranges::find_if(entries, [&](const TrashEntry& other) { return is_same_place(one, other); });
+    auto claim = entry != entries.end()
+                     ? trash->restore(*entry, request.now, request.by)
+                     : Result<Claim>(fail(Errc::not_found, wanted.names[i] + ": no longer in the trash"));
     if (claim && *claim == Claim::free) {
-      out.restored.push_back(*std::move(entry));
+      out.restored.push_back(std::move(back));
     } else {
-      out.refused.emplace_back(name, claim ? "in use, or this cannot be determined" : claim.error().message);
+      out.refused.emplace_back(wanted.names[i], claim ? "in use, or this cannot be determined" : claim.error().message);
     }
   }
+  pin_restored(io, store, request, out);
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "catalog/index/sqlite.hpp"
 #include "engine/io/file_system.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
@@ -14,6 +15,7 @@ namespace {
 
 constexpr std::string_view kFile = "catalog.sqlite";
 constexpr std::string_view kDamaged = ".damaged";
+constexpr std::string_view kPolicyName = "ckpt.toml";
 
 /// Moves away a file that is damaged or not a database: the next opening makes a new one, and the old one can still be
 /// examined.
@@ -40,6 +42,17 @@ Result<> make_catalog_file(Io& io, const std::string& file) {
   return fail({.code = Errc::linked, .message = file + ": a symbolic link or not a regular file", .file = file});
 }
 
+bool is_store(Io& io, const std::string& store) {
+  return io.stat(join_path(store, kStoreDirectory)).has_value() || io.stat(join_path(store, kPolicyName)).has_value();
+}
+
+/// Whether there is a checkpoint of ours.
+Result<bool> holds_own(Database& database) {
+  return asked(database.file(), [&]() -> Result<bool> {
+    return database.sqlite().execAndGet("SELECT EXISTS (SELECT 1 FROM checkpoints WHERE is_foreign=0)").getInt() != 0;
+  });
+}
+
 }  // namespace
 
 std::string catalog_file(const std::string& store) {
@@ -61,10 +74,24 @@ Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Op
   return out;
 }
 
+Result<Catalog> Catalog::open_scanned(Io& io, const std::string& store, const Options& options) {
+  CKPT_TRY(Database memory, Database::in_memory());
+  Catalog out(store, std::move(memory));
+  out.indexed_ = false;
+  CKPT_TRY(out.refreshed_,
+           refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));
+  return out;
+}
+
 Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& options) {
   CKPT_TRY(const FileInfo info, io.stat(store));
   if (info.kind != FileInfo::Kind::directory)
     return fail({.code = Errc::not_found, .message = store + ": not a directory", .file = store});
+  if (!options.makes_store && !is_store(io, store)) {
+    CKPT_TRY(Catalog scanned, open_scanned(io, store, options));
+    CKPT_TRY(const bool any, holds_own(scanned.database_));
+    if (!any) return scanned;
+  }
   auto indexed = open_indexed(io, store, options);
   std::vector<std::string> warnings;
   if (!indexed && indexed.error().code == Errc::corrupt) {
@@ -79,11 +106,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
     return indexed;
   }
   warnings.push_back(indexed.error().message + "; the directories were scanned instead");
-  CKPT_TRY(Database memory, Database::in_memory());
-  Catalog out(store, std::move(memory));
-  out.indexed_ = false;
-  CKPT_TRY(out.refreshed_,
-           refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));
+  CKPT_TRY(Catalog out, open_scanned(io, store, options));
   out.warnings_ = std::move(warnings);
   return out;
 }

@@ -23,6 +23,9 @@ class Catalog {
     Trust trust = Trust::notes;
     std::chrono::milliseconds patience{2000};  ///< for other processes that write the catalog
     Time now{};
+    /// False: no file is created in a directory that is no store: one without .ckpt/, a policy file or a checkpoint of
+    /// ours. It is scanned each time.
+    bool makes_store = true;
     std::uint64_t manifest_bytes = kMostManifestBytes;  ///< larger manifests are unreadable now, and read the next time
   };
   /// errors   not_found: the store does not exist; io: its directory cannot be listed
@@ -39,6 +42,7 @@ class Catalog {
 
  private:
   Catalog(std::string store, Database database) : store_(std::move(store)), database_(std::move(database)) {}
+  static Result<Catalog> open_scanned(Io& io, const std::string& store, const Options& options);
   static Result<Catalog> open_indexed(Io& io, const std::string& store, const Options& options);
 
   std::string store_;

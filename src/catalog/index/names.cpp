@@ -182,7 +182,8 @@ Result<Entry> by_tag(Database& database, const std::string& name, const std::str
                              "WHERE marks.kind='tag' AND run=?1 ORDER BY marks.name");
     Binder(select).add(run);
     while (select.executeStep()) known.push_back(Columns(select).text());
-    const auto near = nearest(tag, known);
+    const bool means_latest = tag == "last" || tag == "newest";
+    const auto near = means_latest ? std::optional(std::string(kLatest)) : nearest(tag, known);
     return unknown(name, fmt::format("run '{}' has no tag '{}'", run, tag),
                    near ? fmt::format("did you mean '{}@{}'?", run, *near) : "");
   });

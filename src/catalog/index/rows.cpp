@@ -446,6 +446,58 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
   });
 }
 
+namespace {
+
+/// Of summaries in the order of their runs, that of a run; null if there is none. `at`: the last one that was found.
+RunSummary* find_summary(std::vector<RunSummary>& summaries, std::size_t& at, const std::string& run) {
+  while (at < summaries.size() && summaries[at].run < run) ++at;
+  return at < summaries.size() && summaries[at].run == run ? &summaries[at] : nullptr;
+}
+
+void add_verifications(Database& database, std::vector<RunSummary>& out) {
+  SQLite::Statement select(database.sqlite(),
+                           "SELECT run, max(states.at) FROM states JOIN checkpoints USING (checkpoint) "
+                           "WHERE states.state='verified' GROUP BY run ORDER BY run");
+  for (std::size_t at = 0; select.executeStep();) {
+    Columns row(select);
+    RunSummary* summary = find_summary(out, at, row.text());
+    if (summary != nullptr) summary->last_verified = row.optional_time();
+  }
+}
+
+/// Of complete checkpoints. In SQLite the other columns of a row with min() or max() are those of the row it came from.
+void add_metrics(Database& database, std::vector<RunSummary>& out) {
+  for (const bool lowest : {true, false}) {
+    SQLite::Statement select(
+        database.sqlite(),
+        fmt::format("SELECT run, marks.name, {}(value), step FROM marks JOIN checkpoints USING (checkpoint) "
+                    "WHERE kind IN ('metric', 'saved') AND value>-9e999 AND value<9e999 AND checkpoints.state>={} "
+                    "GROUP BY run, marks.name ORDER BY run, marks.name",
+                    lowest ? "min" : "max", static_cast<int>(State::committed)));
+    std::size_t metric = 0;
+    for (std::size_t at = 0; select.executeStep();) {
+      Columns row(select);
+      const std::size_t before = at;
+      RunSummary* summary = find_summary(out, at, row.text());
+      if (summary == nullptr) continue;
+      if (before != at) metric = 0;
+      if (lowest) {
+        RunSummary::Metric& one = summary->metrics.emplace_back();
+        one.name = row.text();
+        one.lowest = read_back(row.real());
+        one.lowest_step = row.natural();
+      } else {
+        row.text();
+        RunSummary::Metric& one = summary->metrics[metric++];
+        one.highest = read_back(row.real());
+        one.highest_step = row.natural();
+      }
+    }
+  }
+}
+
+}  // namespace
+
 Result<std::vector<RunSummary>> summarise_runs(Database& database) {
   CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
   return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
@@ -518,6 +570,8 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
       const std::uint64_t step = row.natural();
       out[at].newest_demoted = {.name = row.text(), .id = row.text(), .step = step};
     }
+    add_verifications(database, out);
+    add_metrics(database, out);
     return out;
   });
 }

@@ -84,6 +84,16 @@ struct RunSummary {
     std::uint64_t step = 0;
   };
   std::optional<Demoted> newest_demoted{};
+  std::optional<Time> last_verified{};  ///< when a checkpoint of it was verified last, whatever the result
+  /// A metric of its checkpoints; NaN and infinite values do not count.
+  struct Metric {
+    std::string name{};
+    double lowest = 0;
+    std::uint64_t lowest_step = 0;
+    double highest = 0;
+    std::uint64_t highest_step = 0;
+  };
+  std::vector<Metric> metrics{};  ///< by name
 };
 Result<std::vector<RunSummary>> summarise_runs(Database& database);
 

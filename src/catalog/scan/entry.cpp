@@ -18,7 +18,8 @@ namespace {
 
 constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;  // 256 TB in leaves of 4 MiB
 constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
-constexpr std::size_t kMostFiles = 1 << 20;         // of a foreign checkpoint, that are checked
+constexpr std::uint64_t kMostMetricsBytes = std::uint64_t{64} << 20;  // a log of every step
+constexpr std::size_t kMostFiles = 1 << 20;                           // of a foreign checkpoint, that are checked
 
 void add_attribute(Checkpoint& checkpoint, std::string_view key, std::string value) {
   checkpoint.attributes.emplace_back(key, std::move(value));
@@ -193,9 +194,10 @@ bool read_own(Io& io, Entry& entry, const std::string& path, std::uint64_t most)
 /// Of another tool's: the bytes of its files, its links, and the time of its newest file. The directory's own time is
 /// used only if there is none: a mark changes it. One of which a part cannot be read, or was not looked at, is
 /// unreadable.
-void read_foreign(Io& io, Entry& entry, const std::string& path) {
+void read_foreign(Io& io, Entry& entry, const std::string& path, const std::vector<MetricsFile>& metrics) {
   std::vector<std::string> folders{path};
   std::optional<std::int64_t> newest_ns;
+  std::vector<const MetricsFile*> with_metrics;
   while (!folders.empty()) {
     if (entry.file_count >= kMostFiles) {
       set_unreadable(entry, {.code = Errc::unsupported, .message = fmt::format("{}: over {} files", path, kMostFiles)});
@@ -224,10 +226,17 @@ void read_foreign(Io& io, Entry& entry, const std::string& path) {
         if (info.error().code != Errc::not_found) set_unreadable(entry, info.error());
         continue;
       }
+      for (const MetricsFile& file : metrics) {
+        if (folder == path && item.name == file.name) with_metrics.push_back(&file);
+      }
       entry.checkpoint.bytes += std::min(info->bytes, UINT64_MAX - entry.checkpoint.bytes);
       newest_ns = std::max(newest_ns.value_or(info->mtime_ns), info->mtime_ns);
       ++entry.file_count;
     }
+  }
+  for (const MetricsFile* file : with_metrics) {
+    const auto text = read_small_file(io, join_path(path, file->name), kMostMetricsBytes);
+    if (text) entry.checkpoint.metrics = file->parse(*text);
   }
   entry.checkpoint.created =
       Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns.value_or(entry.directory.mtime_ns))));
@@ -341,7 +350,7 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   if (place.foreign) {
     entry.checkpoint.id = hash128(join_path(place.run, place.name)).hex();
     entry.checkpoint.step = place.step.value_or(0);
-    read_foreign(io, entry, path);
+    read_foreign(io, entry, path, place.metrics);
   } else {
     const auto name = CheckpointName::parse(place.name);
     if (!name) return std::nullopt;

@@ -9,6 +9,7 @@
 #include "catalog/checkpoint.hpp"
 #include "catalog/scan/marks.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/sums.hpp"
 
@@ -73,6 +74,7 @@ struct EntryPlace {
   std::optional<std::uint64_t> step{};  ///< of a foreign one
   std::vector<std::string> trackers{};  ///< files of another tool that name it
   bool link = false;                    ///< a symbolic link
+  std::vector<MetricsFile> metrics{};   ///< of a foreign one: files in it that may have metrics
 };
 
 /// Reads its manifest, its table of files and its marks. No tensor data. Nothing if the directory does not exist, or

@@ -108,7 +108,12 @@ void add_child(Io& io, std::string_view store, const std::string& run, const std
   if (!seen.format.empty() && listed && !holds_others(io, below, *listed, tools)) {
     if (!step || *step > CheckpointName::kGreatest)
       return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
-    out.places.push_back({.run = run, .name = entry.name, .foreign = true, .format = seen.format, .step = step});
+    out.places.push_back({.run = run,
+                          .name = entry.name,
+                          .foreign = true,
+                          .format = seen.format,
+                          .step = step,
+                          .metrics = tools.names.metrics});
     out.is_restless = true;
     return;
   }

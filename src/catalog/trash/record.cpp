@@ -52,6 +52,10 @@ Result<Time> time_of(const json::Value& root, std::string_view key) {
 
 }  // namespace
 
+Time undeleted_until(const TrashRecord& record) {
+  return record.changed + std::max(elapsed(record.deleted, record.purge_at), Duration{});
+}
+
 const char* state_name(TrashRecord::State state) {
   return kStates[static_cast<std::size_t>(state)];
 }

@@ -43,6 +43,9 @@ struct TrashRecord {
 /// Suffix of the name of a dropped optimizer's files in the trash.
 inline constexpr std::string_view kOptimizerSuffix = ".optim";
 
+/// Until when a restored checkpoint is kept: its grace in the trash, counted from the restoration.
+Time undeleted_until(const TrashRecord& record);
+
 const char* state_name(TrashRecord::State state);  ///< "trashed"
 
 /// One JSON object and a line break. Bytes that are not UTF-8 become '?'.

@@ -6,6 +6,7 @@
 #include "convert/formats.hpp"
 #include "convert/safetensors/reader.hpp"
 #include "convert/safetensors/selection.hpp"
+#include "convert/safetensors/trainer_metrics.hpp"
 #include "format/files/safetensors.hpp"
 
 namespace ckpt {
@@ -16,7 +17,8 @@ namespace {
 constexpr std::array kSuffixes{kSuffix};
 // Hugging Face's Trainer: PREFIX_CHECKPOINT_DIR in transformers trainer_utils.py.
 constexpr std::array<std::string_view, 1> kSteps{"checkpoint-#"};
-constexpr std::array<std::string_view, 2> kMarkers{"model.safetensors.index.json", "trainer_state.json"};
+constexpr std::array<std::string_view, 2> kMarkers{"model.safetensors.index.json", kTrainerState};
+constexpr std::array<MetricsFile, 1> kMetrics{{{.name = kTrainerState, .parse = parse_trainer_metrics}}};
 constexpr std::array<std::string_view, 2> kOwnNames{"*.safetensors.index.json", "sharded/*.safetensors"};
 
 Result<std::optional<Match>> detect_file(const Place& place) {
@@ -64,7 +66,7 @@ Format safetensors_format() {
           .suffixes = safetensors::kSuffixes,
           .own_names = safetensors::kOwnNames,
           .has_folders = true,
-          .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers},
+          .names = {.steps = safetensors::kSteps, .markers = safetensors::kMarkers, .metrics = safetensors::kMetrics},
           .reader = FormatReader{.open = safetensors::open, .has_state_beside = true},
           .writer = FormatWriter{.lay_out = safetensors::lay_out,
                                  .suffixes = safetensors::kSuffixes,

@@ -2,10 +2,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ckpt {
+
+/// A file in another tool's checkpoint that has its metrics.
+struct MetricsFile {
+  std::string_view name;  ///< in the directory of the checkpoint
+  /// By name; none if it is no such file.
+  std::vector<std::pair<std::string, double>> (*parse)(std::string_view text) = nullptr;
+};
 
 /// The names by which checkpoints of other tools are known from outside. The folder of each format supplies its own
 /// (Format::names in convert/format.hpp), so the engine and the catalog know no framework. Empty: only our own
@@ -17,6 +26,7 @@ struct ForeignNames {
   std::vector<std::string_view> trackers{};
   /// Files that make a directory a checkpoint, relative to it.
   std::vector<std::string_view> markers{};
+  std::vector<MetricsFile> metrics{};
 
   /// The step in the name of a directory; nothing if no tool gives such names.
   std::optional<std::uint64_t> step_in(std::string_view name) const;

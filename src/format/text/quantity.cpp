@@ -114,12 +114,16 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
   if (number) {
     const std::string_view unit = number->rest;
     if (unit == "ms") unit_ms = 1;
-    if (unit.empty() || unit == "s") unit_ms = 1000;
+    if (unit == "s" || (unit.empty() && number->digits == 0)) unit_ms = 1000;
     if (unit == "m" || unit == "min") unit_ms = 60'000;
     if (unit == "h") unit_ms = 3'600'000;
     if (unit == "d") unit_ms = 86'400'000;
     if (unit == "w") unit_ms = 604'800'000;
   }
+  if (number && number->rest.empty() && unit_ms == 0)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("'{}' has no unit", text),
+                 .hint = fmt::format("write {0}s, {0}m, {0}h or {0}d", trimmed(text))});
   const auto value = unit_ms != 0 ? times(*number, unit_ms) : std::nullopt;
   if (!value || *value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
     return fail({.code = Errc::usage,
@@ -141,7 +145,9 @@ Result<std::uint64_t> parse_count(std::string_view text, std::uint64_t least, st
   const auto number = read_decimal(trimmed(text));
   if (!number || !number->rest.empty() || number->fraction_digits != 0 || number->digits < least ||
       number->digits > most || text.find('.') != std::string_view::npos)
-    return fail(Errc::usage, fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
+    return fail(Errc::usage, most == UINT64_MAX
+                                 ? fmt::format("'{}' is not a whole number of at least {}", text, least)
+                                 : fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
   return number->digits;
 }
 

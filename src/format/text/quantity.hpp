@@ -20,7 +20,7 @@ Result<std::uint64_t> parse_size(std::string_view text);
 /// The same, or a percentage of `total` ("50%", 0 < p <= 100).
 Result<std::uint64_t> parse_share(std::string_view text, std::uint64_t total);
 
-/// Reads a time: "90s", "15m", "2h", "7d", "4w", "250ms"; fractions; no unit = seconds. usage on anything else.
+/// Reads a time: "90s", "15m", "2h", "7d", "4w", "250ms"; fractions; without a unit only 0. usage on anything else.
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
 /// Reads an integer from `least` to `most`; usage otherwise.

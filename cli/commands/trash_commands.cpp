@@ -1,0 +1,340 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "api/catalog/remove.hpp"
+#include "api/catalog/undelete.hpp"
+#include "catalog/scan/utc.hpp"
+#include "cli/commands/commands.hpp"
+#include "cli/commands/session.hpp"
+#include "cli/commands/trash_list.hpp"
+#include "cli/report/catalog_text.hpp"
+#include "cli/words/catalog_words.hpp"
+#include "format/text/glob.hpp"
+#include "format/text/quantity.hpp"
+
+namespace ckpt::cli {
+namespace {
+
+using catalog::TrashEntry;
+using catalog::TrashRecord;
+
+/// Steps of which a list names several saves.
+class StepCount {
+ public:
+  void add(const std::string& run, std::uint64_t step) { ++counts_[{run, step}]; }
+  bool is_again(const std::string& run, std::uint64_t step) const {
+    const auto found = counts_.find({run, step});
+    return found != counts_.end() && found->second > 1;
+  }
+
+ private:
+  std::map<std::pair<std::string, std::uint64_t>, std::size_t> counts_{};
+};
+
+std::string restore_command(const Words& words, const std::vector<std::string>& names) {
+  std::string out = "ckpt undelete";
+  for (const std::string& name : names) out += " " + shell_word(name);
+  return out + store_option(words);
+}
+
+void print_removals(Context& context, const RemoveReport& report, bool dry_run) {
+  const SizeStyle sizes = context.settings.sizes;
+  StepCount steps;
+  for (const NamedRemoval& one : report.removals) steps.add(one.run, one.step);
+  std::vector<std::string> gone;
+  catalog::Time first_end = catalog::Time::max();
+  for (const NamedRemoval& one : report.removals) {
+    if (!one.refused.empty()) continue;
+    gone.push_back(short_name(one.run, one.name, one.step, steps.is_again(one.run, one.step)));
+    first_end = std::min(first_end, one.kept_until);
+    say(context,
+        fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", gone.back(), format_size(one.bytes, sizes)));
+  }
+  if (gone.empty()) return;
+  if (dry_run) {
+    say(context, "dry run: nothing was deleted\n");
+    return;
+  }
+  constexpr std::size_t kMostNamed = 8;
+  const bool lists = gone.size() <= kMostNamed;
+  say(context, fmt::format("in the trash until {}; to restore: {}\n", minute_text(first_end),
+                           lists ? restore_command(context.words, gone)
+                                 : "ckpt undelete --since 5m" + store_option(context.words)));
+}
+
+std::string removal_data(const RemoveReport& report, const std::string& store, bool dry_run) {
+  std::string data;
+  json::Writer out = data_writer(data);
+  out.begin_object();
+  put_text(out, "store", store);
+  out.member("dry_run", dry_run);
+  for (const bool refused : {false, true}) {
+    out.key(refused ? "refused" : "deleted").begin_array();
+    for (const NamedRemoval& one : report.removals) {
+      if (one.refused.empty() == refused) continue;
+      out.begin_object();
+      put_text(out, "run", one.run);
+      put_text(out, "name", one.name);
+      out.member("step", one.step).member("bytes", one.bytes);
+      if (refused) {
+        put_text(out, "because", one.refused);
+      } else {
+        out.member("in_trash_until", catalog::time_text(one.kept_until));
+      }
+      out.end_object();
+    }
+    out.end_array();
+  }
+  out.end_object();
+  return data;
+}
+
+void put_entry(json::Writer& out, const TrashEntry& entry) {
+  const TrashRecord& record = entry.record;
+  out.begin_object();
+  put_text(out, "run", entry.run);
+  put_text(out, "name", entry.name);
+  out.member("step", record.step).member("recorded", entry.recorded).member("dropped", record.dropped);
+  out.member("bytes", record.bytes);
+  put_optional(out, "deleted", entry.recorded ? catalog::time_text(record.deleted) : "");
+  put_text(out, "by", record.by);
+  put_text(out, "why", record.why);
+  put_text(out, "policy", record.policy);
+  put_optional(out, "in_trash_until", entry.recorded ? catalog::time_text(record.purge_at) : "");
+  out.end_object();
+}
+
+/// --all, --since, names and --pin.
+Result<UndeleteRequest> read_undelete(const Words& words) {
+  UndeleteRequest out{.store = store_of(words), .names = words.arguments, .now = now(), .by = who()};
+  CKPT_TRY(out.lock_timeout, lock_timeout_of(words));
+  out.all = words.on("all");
+  if (const Value* value = words.value("since")) {
+    CKPT_TRY(out.since, time_of(*value, out.now, false));
+  }
+  if (words.on("pin"))
+    out.pin = catalog::Mark{.kind = catalog::Mark::Kind::pin, .text = "undeleted", .owner = user_name(), .at = out.now};
+  if (out.names.empty() && !out.all && !out.since)
+    return fail(
+        {.code = Errc::usage,
+         .message = "missing argument NAME",
+         .hint = "name a checkpoint or a run, or use --all or --since 1h; 'ckpt list --trash' lists the trash"});
+  if (out.all && !out.names.empty()) return fail(Errc::usage, "--all and NAME exclude each other");
+  return out;
+}
+
+void print_restored(Context& context, const UndeleteRequest& request, const UndeleteReport& report) {
+  StepCount steps;
+  for (const TrashEntry& entry : report.restored) {
+    if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
+  }
+  const auto printed = [&](const TrashEntry& entry) {
+    return short_name(entry.run, entry.name, entry.record.step, steps.is_again(entry.run, entry.record.step));
+  };
+  for (const TrashEntry& entry : report.restored)
+    say(context,
+        fmt::format("restored {}{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ", printed(entry)));
+  for (const TrashEntry& entry : report.in_place)
+    say(context, fmt::format("in place {}: not in the trash\n", printed(entry)));
+  if (report.restored.empty()) {
+    const bool nothing = report.in_place.empty() && report.refused.empty();
+    if (nothing) say(context, request.since ? "nothing was deleted since then\n" : "the trash is empty\n");
+    return;
+  }
+  if (request.pin && report.unpinned.empty()) {
+    say(context, "pinned: no policy deletes them until 'ckpt unpin'\n");
+    return;
+  }
+  catalog::Time first = catalog::Time::max();
+  for (const TrashEntry& entry : report.restored)
+    first = std::min(first, entry.recorded ? catalog::undeleted_until(entry.record) : request.now);
+  if (first > request.now)
+    say(context, fmt::format("prune keeps them until {}; 'ckpt pin' keeps them longer\n", minute_text(first)));
+  else
+    say(context, "the next prune may delete them again; 'ckpt pin' keeps them\n");
+}
+
+}  // namespace
+
+Answer run_rm(Context& context) {
+  const Words& words = context.words;
+  RemoveRequest request{
+      .store = store_of(words), .names = words.arguments, .dry_run = words.on("dry-run"), .now = now(), .by = who()};
+  auto timeout = lock_timeout_of(words);
+  if (!timeout) return failed(std::move(timeout).error());
+  request.lock_timeout = *timeout;
+  auto report = ask_alone(context, [&](Session& session) { return remove_checkpoints(session, request); });
+  if (!report) return failed(std::move(report).error(), "nothing was deleted");
+  Answer out;
+  std::vector<Finding> findings;
+  for (const std::string& text : report->warnings) findings.push_back({.severity = Severity::warning, .text = text});
+  StepCount steps;
+  for (const NamedRemoval& one : report->removals) steps.add(one.run, one.step);
+  bool all = true;
+  for (const NamedRemoval& one : report->removals) {
+    if (one.refused.empty()) continue;
+    all = false;
+    const std::string name = short_name(one.run, one.name, one.step, steps.is_again(one.run, one.step));
+    findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not deleted: {}", name, one.refused)});
+  }
+  print_removals(context, *report, request.dry_run);
+  print_trouble(context, findings);
+  take_warnings(out, findings);
+  if (context.settings.json) out.data = removal_data(*report, request.store, request.dry_run);
+  if (report->stopped)
+    return failed(name_signal({.code = Errc::interrupted,
+                               .message = request.store + ": stopped",
+                               .hint = "run the same command again to continue"}));
+  if (!all) out.exit_code = exit_code(Errc::not_done);
+  return out;
+}
+
+Answer list_trash(Context& context) {
+  const Words& words = context.words;
+  const auto named = listed_store(words);
+  if (!named) return failed(named.error());
+  const std::string store = join_path(*named, "");
+  for (const char* flag : {"tag", "state", "where", "sort", "csv", "rebuild"}) {
+    if (words.value(flag) != nullptr)
+      return failed({.code = Errc::usage, .message = fmt::format("--{} does not work with --trash", flag)});
+  }
+  std::optional<catalog::Time> since;
+  if (const Value* value = words.value("since")) {
+    auto time = time_of(*value, now(), false);
+    if (!time) return failed(std::move(time).error());
+    since = *time;
+  }
+  std::uint64_t limit = UINT64_MAX;
+  if (const Value* value = words.value("limit")) {
+    const auto count = parse_count(value->text, 1, UINT64_MAX);
+    if (!count)
+      return failed({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, count.error().message)});
+    limit = *count;
+  }
+  auto listed = ask_alone(context, [&](Session& session) -> Result<std::vector<TrashEntry>> {
+    CKPT_CHECK(session.io.stat(store));
+    return catalog::list_trash(session.io, store, catalog::TrashScope::present);
+  });
+  if (!listed) return failed(std::move(listed).error());
+  const std::string run = words.text("run");
+  std::erase_if(*listed, [&](const TrashEntry& entry) {
+    return !entry.present || (!run.empty() && !matches_glob(entry.run, run)) ||
+           (since && (!entry.recorded || entry.record.deleted < *since));
+  });
+  std::ranges::stable_sort(*listed, [](const TrashEntry& a, const TrashEntry& b) {
+    if (a.run != b.run) return a.run < b.run;
+    return a.record.step > b.record.step;
+  });
+  const std::size_t total = listed->size();
+  if (total > limit) listed->resize(static_cast<std::size_t>(limit));
+
+  Answer out;
+  if (context.settings.json) {
+    json::Writer data = data_writer(out.data);
+    data.begin_object();
+    put_text(data, "store", store);
+    data.member("total", total).key("trash").begin_array();
+    for (const TrashEntry& entry : *listed) put_entry(data, entry);
+    data.end_array().end_object();
+    return out;
+  }
+  StepCount steps;
+  for (const TrashEntry& entry : *listed) {
+    if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
+  }
+  const bool people = context.console.out_is_terminal();
+  const catalog::Time time = now();
+  Table table{.columns = {{.title = "NAME"},
+                          {.title = people ? "SIZE" : "BYTES", .right = true},
+                          {.title = "DELETED", .right = people},
+                          {.title = "KEPT UNTIL"},
+                          {.title = "BY", .shrinks = true},
+                          {.title = "WHY", .shrinks = true, .keeps_head = true}}};
+  std::uint64_t bytes = 0;
+  for (const TrashEntry& entry : *listed) {
+    const TrashRecord& record = entry.record;
+    std::string name = entry.recorded
+                           ? short_name(entry.run, entry.name, record.step, steps.is_again(entry.run, record.step))
+                           : printable(entry.run + "@" + entry.name);
+    if (context.settings.quiet) {
+      say(context, name + "\n", true);
+      continue;
+    }
+    bytes += std::min(record.bytes, UINT64_MAX - bytes);
+    if (!record.dropped.empty()) name += " (optimizer)";
+    if (!entry.recorded) {
+      table.rows.push_back({std::move(name), "", "", "for ever", "", "its deletion record is unreadable"});
+      continue;
+    }
+    const bool over = record.purge_at <= time;
+    table.rows.push_back(
+        {std::move(name), people ? format_size(record.bytes, context.settings.sizes) : std::to_string(record.bytes),
+         people ? age_text(record.deleted, time) + " ago" : catalog::time_text(record.deleted),
+         !people ? catalog::time_text(record.purge_at)
+         : over  ? "the next prune"
+                 : minute_text(record.purge_at),
+         printable(record.by.substr(0, people ? record.by.find(" pid ") : std::string::npos)), printable(record.why)});
+  }
+  if (context.settings.quiet) return out;
+  if (!people) {
+    say(context, draw_tsv(table));
+    return out;
+  }
+  if (total == 0) {
+    say(context, "the trash is empty\n");
+    return out;
+  }
+  std::string text = draw_aligned(table, context.console.width()).text;
+  text += fmt::format("{} in the trash, {}", format_count(listed->size()), format_size(bytes, context.settings.sizes));
+  if (total != listed->size()) text += fmt::format("; {} in total", format_count(total));
+  say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", store_option(words)));
+  return out;
+}
+
+Answer run_undelete(Context& context) {
+  auto request = read_undelete(context.words);
+  if (!request) return failed(std::move(request).error());
+  auto report = ask_alone(context, [&](Session& session) { return undelete(session.io, *request); });
+  if (!report) return failed(std::move(report).error());
+
+  Answer out;
+  json::Writer data = data_writer(out.data);
+  data.begin_object().key("restored").begin_array();
+  for (const TrashEntry& entry : report->restored) {
+    data.begin_object();
+    put_text(data, "run", entry.run);
+    put_text(data, "name", entry.name);
+    data.member("step", entry.record.step).member("dropped", entry.record.dropped);
+    put_optional(data, "kept_until",
+                 entry.recorded ? catalog::time_text(catalog::undeleted_until(entry.record)) : std::string());
+    data.end_object();
+  }
+  data.end_array().key("in_place").begin_array();
+  for (const TrashEntry& entry : report->in_place) {
+    data.begin_object();
+    put_text(data, "run", entry.run);
+    put_text(data, "name", entry.name);
+    data.member("step", entry.record.step).end_object();
+  }
+  std::vector<Finding> findings;
+  data.end_array().key("refused").begin_array();
+  for (const auto& [name, reason] : report->refused) {
+    data.begin_object();
+    put_text(data, "name", name);
+    put_text(data, "because", reason);
+    data.end_object();
+    findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not restored: {}", name, reason)});
+  }
+  data.end_array().end_object();
+  for (const auto& [name, reason] : report->unpinned)
+    findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not pinned: {}", name, reason)});
+  print_restored(context, *request, *report);
+  print_trouble(context, findings);
+  take_warnings(out, findings);
+  if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);
+  return out;
+}
+
+}  // namespace ckpt::cli

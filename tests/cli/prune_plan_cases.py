@@ -1,0 +1,75 @@
+"""What ckpt prune shows of its plan, and what stops it."""
+import re
+import time
+
+from prune_cases import prune, steps, store
+from runner import check, main
+
+
+def case_a_metric_that_no_checkpoint_has_stops_the_prune(sh):
+    run = store(sh) / "llama"
+    for step in (1, 2):
+        sh.run("mark", f"llama@{step}", "--metric", f"loss={step}", "--store", "store")
+    words = ("--keep-last", "4", "--keep-best", "lss:1")
+    for more in ((), ("--apply",), ("--apply", "-y"), ("--check",)):
+        prune(sh, *words, *more, code=4, err=["^error: store: nothing was deleted: rule 'best': no checkpoint has the metric 'lss'",
+                                              "^hint: did you mean 'loss'"], not_out="to do it")
+    check(steps(run) == [1, 2, 3, 4, 5, 6], str(steps(run)))
+    data = sh.document("prune", "--store", "store", *words, "--apply", "-y", "--purge-early-below", "0", code=4)["data"]
+    check(data["decision"] == "aborted" and data["trashed"] == 0 and "lss" in data["aborted_because"][0], str(data))
+    last = sh.document("status", "--store", "store")["data"]["last_prune"]
+    check(last["exit_code"] == 4 and last["checkpoints"] == 0, str(last))
+    sh.run("status", "--store", "store", out="^last prune .*: stopped by a guard; 'ckpt prune' shows why$")
+    prune(sh, "--keep-last", "4", "--keep-best", "loss:1", "--apply", out="^1 checkpoint moved to the trash")
+    check(steps(run) == [1, 3, 4, 5, 6], str(steps(run)))
+
+
+def case_a_plan_ends_with_its_command_and_a_deletion_with_the_way_back(sh):
+    run = store(sh) / "llama"
+    sh.path("store/ckpt.toml").write_text('keep = [{ last = 6 }]\n')
+    line = re.search("^to do it: ckpt (.*)$", prune(sh, "llama", "--keep-last", "4", out=r"^note    ckpt.toml is not used: the rules of the command line replace it$").out, re.M)[1]
+    check(line == "prune llama --store store --keep-last 4 --purge-early-below 0 --apply", line)
+    back = re.search("to restore: ckpt (.*)$", sh.run(*line.split(), out="^in the trash until 20..-").out, re.M)[1]
+    check(steps(run) == [3, 4, 5, 6] and back.startswith("undelete --since 20") and back.endswith(" --store store"), back)
+    time.sleep(0.1)
+    sh.run(*back.split(), out=["^restored llama@1$", "^restored llama@2$"])
+    check(steps(run) == [1, 2, 3, 4, 5, 6], str(steps(run)))
+    last = sh.document("status", "--store", "store")["data"]["last_prune"]
+    check((last["exit_code"], last["checkpoints"]) == (0, 2) and last["bytes"] > 0, str(last))
+    sh.run("prune", "--store", "store", not_out=["is not used", "to do it"])
+    for flag in ("--keep-within", "--grace", "--foreign-min-age"):
+        sh.run("prune", "--store", "store", flag, "3", code=2, err=[f"^error: {flag}: '3' has no unit$", "^hint: write 3s, 3m, 3h or 3d$"])
+    sh.run("prune", "--store", "store", "--keep", "last=x", code=2, err="'x' is not a whole number of at least 0$")
+    for text, told in (('[[rule]]\nruns = "*"\nkeep = { within = "3" }\n', "within: '3' has no unit"), ("keep_last = 3\n", r"write keep = \{ last = \.\.\. \}")):
+        sh.path("store/ckpt.toml").write_text(text)
+        sh.run("prune", "--store", "store", code=2, err=told)
+    sh.path("store/ckpt.toml").unlink()
+    sh.run("prune", "--store", "store", "--keep-last", "9", "lama", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
+
+
+def case_a_large_plan_shows_totals_first_and_details_with_v(sh):
+    store(sh, range(1, 31), "a")
+    store(sh, range(1, 31), "b/c")
+    sh.run("pin", "a@1", "--store", "store")
+    result = prune(sh, "--keep-last", "20", out=[r"^a +30 +21 +9 ", r"^b/c +30 +20 +10 ", r"^total +60 +41 +19 ", "^40 more kept or deleted; -v shows all$",
+                                                 r"^a@1\t.*\tkeep\tpinned", r"^b/c@1\t.*\tdelete\tnot in the newest 20 \(30th\)$"])
+    check("\nb/c@30\t" not in result.out and result.out.index("total") < result.out.index("a@10\t"), "not what a person must see first", result)
+    check(len(re.findall(r"^(a|b/c)@", prune(sh, "--keep-last", "20", "-v").out, re.M)) == 60, "-v does not show all")
+    code, text = sh.terminal("prune", "--store", "store", "--keep-last", "20", "--color", "always")
+    narrow = re.sub("\x1b\\[[0-9;]*m", "", sh.terminal("prune", "--store", "store", "--keep-last", "2", "--keep-every", "1000", columns=60)[1])
+    rows = narrow.split("CHECKPOINT  ")[1].split("would delete")[0].split("\r\n")
+    check(max(map(len, rows)) <= 60, narrow)
+    check(code == 0 and "\x1b[1;31mdelete" in text and "\x1b[1;32mkeep" in text, text)
+
+
+def case_check_answers_whether_something_would_be_deleted(sh):
+    store(sh)
+    prune(sh, "--keep-last", "3", "--check", code=1)
+    prune(sh, "--keep-last", "6", "--check")
+    quiet = prune(sh, "--keep-last", "3", "-q")
+    check(quiet.out + quiet.err == "", "-q speaks though all is well", quiet)
+    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="exclude each other")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
