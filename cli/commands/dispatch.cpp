@@ -18,15 +18,15 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 22> commands{
-      {{"convert", run_convert},    {"save", run_save},           {"load", run_load},
-       {"verify", run_verify},      {"inspect", run_inspect},     {"ls", run_ls},
-       {"plan", run_plan},          {"doctor", run_doctor},       {"prune", run_prune},
-       {"repair", run_repair},      {"undelete", run_undelete},   {"why", run_why},
-       {"list", run_list},          {"status", run_status},       {"pin", run_pin},
-       {"unpin", run_unpin},        {"next-save", run_next_save}, {"help", run_help},
-       {"explain", run_explain},    {"version", run_version},     {"completion", run_completion},
-       {"materialize", run_convert}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 23> commands{
+      {{"convert", run_convert},     {"save", run_save},           {"export", run_export},
+       {"verify", run_verify},       {"inspect", run_inspect},     {"ls", run_ls},
+       {"plan", run_plan},           {"doctor", run_doctor},       {"prune", run_prune},
+       {"repair", run_repair},       {"undelete", run_undelete},   {"why", run_why},
+       {"list", run_list},           {"status", run_status},       {"pin", run_pin},
+       {"unpin", run_unpin},         {"next-save", run_next_save}, {"help", run_help},
+       {"explain", run_explain},     {"version", run_version},     {"completion", run_completion},
+       {"materialize", run_convert}, {"complete", run_complete}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;
@@ -108,7 +108,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   if (settings.json)
     console.out(document(verb, answer));
   else if (parsed.no_command)
-    console.err(short_help());
+    console.err(short_help(console.width()));
   else
     print_failures(console, answer, settings);
   print_stray(launch, answer);

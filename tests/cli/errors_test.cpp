@@ -6,6 +6,7 @@
 #include <set>
 
 #include "cli/output/json.hpp"
+#include "cli/report/document.hpp"
 #include "format/text/json.hpp"
 
 namespace ckpt::cli {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/catalog/newest_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
@@ -72,6 +73,21 @@ Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
   CKPT_CHECK(agree(session.comm, soon(), path ? Result<>{} : Result<>(fail(path.error()))));
   CKPT_CHECK(session.comm.broadcast(*path, soon()));
   return path;
+}
+
+Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) {
+  const auto find = [&]() -> Result<FoundSource> {
+    CKPT_TRY(const std::string path, find_path(session.io, named));
+    if (named.exact) return FoundSource{.path = path};
+    return newest_at(session.io, path, named.now);
+  };
+  if (session.comm.ranks() == 1) return find();
+  Result<FoundSource> source = FoundSource{};
+  if (session.comm.is_root()) source = find();
+  CKPT_CHECK(agree(session.comm, soon(), source ? Result<>{} : Result<>(fail(source.error()))));
+  CKPT_CHECK(session.comm.broadcast(source->path, soon()));
+  CKPT_CHECK(session.comm.broadcast(source->note, soon()));
+  return source;
 }
 
 }  // namespace ckpt

@@ -15,6 +15,7 @@ struct NamedCheckpoint {
   std::string store = ".";   ///< the directory of runs
   bool store_given = false;  ///< false: `store` is searched only if it has been used as one
   catalog::Time now{};
+  bool exact = false;  ///< find_source: a directory is the checkpoint itself, as with --from
 };
 
 /// With the index in which it was found. Nothing if the word is a path that exists, or cannot be a name.
@@ -32,6 +33,16 @@ Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
 /// Collective: rank 0 searches, and all ranks get its result.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
+
+/// The checkpoint that a command reads.
+struct FoundSource {
+  std::string path;
+  std::string note{};  ///< which of several checkpoints it is, for the user; empty if the word names it
+};
+/// As find_path. A directory that is not a checkpoint but holds some (a store with one run, a run, a trainer's output)
+/// leads to its newest checkpoint, if names or the catalog tell which one that is. Collective.
+/// errors  as find_path; not_found: a store or run without a checkpoint; ambiguous: a store of several runs
+Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named);
 
 /// The checkpoint of a name; `@best` is the best by the store's policy.
 /// errors  as catalog::find_checkpoint
