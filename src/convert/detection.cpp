@@ -114,6 +114,14 @@ std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
   return out;
 }
 
+/// OWNER/MODEL may be meant as a repository of the Hugging Face Hub; empty for other paths.
+std::string hint_hub(Io& io, const std::string& path) {
+  const std::size_t slash = path.find('/');
+  const bool is_pair = slash != std::string::npos && slash != 0 && slash == path.rfind('/') && slash + 1 < path.size();
+  if (!is_pair || path.front() == '.' || path.front() == '~' || io.stat(path.substr(0, slash))) return {};
+  return fmt::format("a model of the Hugging Face Hub? huggingface-cli download {} --local-dir DIR", path);
+}
+
 std::string hint_formats() {
   return "formats that can be read: " + readable_formats();
 }
@@ -152,7 +160,7 @@ Result<Place> place_at(Io& io, const std::string& root) {
   if (!found && found.error().code == Errc::not_found) {
     const std::string near = nearest_path(io, root);
     return fail(about_path(root, Errc::not_found, "no such file or directory",
-                           near.empty() ? "" : fmt::format("did you mean {}?", near)));
+                           near.empty() ? hint_hub(io, root) : fmt::format("did you mean {}?", near)));
   }
   if (!found) return fail(found.error());
   const FileInfo& info = *found;

@@ -167,7 +167,16 @@ def case_a_path_that_does_not_exist_is_answered_with_the_nearest(sh):
                err=["^error: modul.safetensors: no such file or directory$", r"^hint: did you mean module.safetensors\?$"], not_err="explain")
     sh.run("inspect", "rnus/exp7", code=10, err=r"did you mean runs/exp7\?")
     sh.run("inspect", "runs/ex7/", code=10, err=r"did you mean runs/exp7\?")
-    sh.run("inspect", "quite/different", code=10, not_err="did you mean")
+    sh.run("inspect", "meta-llama/Llama-2-7b", code=10, err="huggingface-cli download meta-llama/Llama-2-7b")
+    sh.run("inspect", "runs/quite-different", code=10, not_err="^hint")
+
+
+def case_paths_below_a_store_are_names_too(sh):
+    save(sh, "prod/b", 5)
+    for word in ("prod/b@5", "prod/b/step-000000005.g1", "prod/b"):
+        sh.run("inspect", word, "--store", "st", out="step 5")
+        sh.run("verify", word, env={"CKPT_STORE": "st"}, out=" ok ")
+    sh.run("inspect", "prod/c", "--store", "st", code=10, err="prod/c: no such file or directory")
 
 
 if __name__ == "__main__":

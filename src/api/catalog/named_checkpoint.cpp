@@ -63,7 +63,11 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
 
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
   CKPT_TRY(const auto found, find_by_name(io, named));
-  return found ? found->entry.path(named.store) : named.word;
+  if (found) return found->entry.path(named.store);
+  // RUN, or RUN/DIRECTORY as other outputs of the store have it.
+  const std::string in_store = join_path(named.store, named.word);
+  const bool may_be_there = named.store_given && !named.word.empty() && named.word.front() != '/';
+  return may_be_there && !io.stat(named.word) && io.stat(in_store) ? in_store : named.word;
 }
 
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {

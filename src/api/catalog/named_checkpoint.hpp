@@ -27,7 +27,7 @@ struct FoundByName {
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
 
 /// The path of the checkpoint: the word itself if such a file or directory exists, or if it cannot be a name (the
-/// command then reports the error); else the path of the checkpoint of this name.
+/// command then reports the error); else the path of the checkpoint of this name, or a path below the store.
 /// errors  as find_by_name
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
