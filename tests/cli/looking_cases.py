@@ -99,6 +99,14 @@ def case_inspect_shows_model_optimizer_and_adapter(sh):
     check("llama" in sh.document("inspect", "copy")["data"]["facts"]["model"], "no model")
 
 
+def case_inspect_fits_the_terminal(sh):
+    code, text = sh.terminal("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), columns=80)
+    lines = text.replace("\r", "").split("\n")
+    check(code == 0 and any(line.startswith("  optimizer ") for line in lines), text)
+    check(all(len(line) <= 80 for line in lines if not line.startswith("next: ")), text)
+    check(any("weight_decay" in line for line in lines), text)
+
+
 def case_inspect_names_quantised_weights(sh):
     shutil.copytree(sh.checkpoint(SINGLE), sh.path("q"))
     config = {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}}
