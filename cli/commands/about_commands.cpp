@@ -26,7 +26,7 @@ Answer run_help(Context& context) {
   Answer out;
   std::string text;
   if (topic.empty()) {
-    text = brief ? short_help() : long_help(width);
+    text = brief ? short_help(width) : long_help(width);
   } else if (const Verb* verb = find_verb(topic)) {
     text = brief ? short_verb_help(*verb, width) : verb_help(*verb, width);
   } else if (const auto page = topic_help(topic)) {

@@ -8,7 +8,8 @@ namespace ckpt::cli {
 /// JSON document. The caller prints errors.
 Answer run_convert(Context& context);
 Answer run_save(Context& context);
-Answer run_load(Context& context);
+Answer run_export(Context& context);
+Answer run_complete(Context& context);
 Answer run_verify(Context& context);
 Answer run_inspect(Context& context);
 Answer run_ls(Context& context);

@@ -153,8 +153,13 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
 }
 
 /// By path or by name; `request` gets the path. Collective.
-Result<ConvertReport> convert_named(Session& session, const Words& words, ConvertRequest& request) {
-  CKPT_TRY(request.source, path_of(session, words, request.source));
+Result<ConvertReport> convert_named(Context& context, Session& session, ConvertRequest& request) {
+  const Words& words = context.words;
+  if (request.materialize) {
+    CKPT_TRY(request.source, path_of(session, words, request.source));
+  } else {
+    CKPT_TRY(request.source, source_path(context, session, request.source));
+  }
   if (words.arguments.size() == 1) request.target = in_place_target(request.source);
   return convert(session, request);
 }
@@ -183,7 +188,7 @@ Answer run_convert(Context& context) {
     report = fail(*open.failure());
   } else {
     open.session().planned = show_plan;
-    report = convert_named(open.session(), context.words, *request);
+    report = convert_named(context, open.session(), *request);
   }
   open.end_progress();
 

@@ -18,9 +18,9 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 24> commands{{{"convert", run_convert},
+  static constexpr std::array<std::pair<std::string_view, Command>, 25> commands{{{"convert", run_convert},
                                                                                   {"save", run_save},
-                                                                                  {"load", run_load},
+                                                                                  {"export", run_export},
                                                                                   {"verify", run_verify},
                                                                                   {"inspect", run_inspect},
                                                                                   {"ls", run_ls},
@@ -41,7 +41,8 @@ Command command_of(std::string_view verb) {
                                                                                   {"explain", run_explain},
                                                                                   {"version", run_version},
                                                                                   {"completion", run_completion},
-                                                                                  {"materialize", run_convert}}};
+                                                                                  {"materialize", run_convert},
+                                                                                  {"complete", run_complete}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;
@@ -123,7 +124,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
   if (settings.json)
     console.out(document(verb, answer));
   else if (parsed.no_command)
-    console.err(short_help());
+    console.err(short_help(console.width()));
   else
     print_failures(console, answer, settings);
   print_stray(launch, answer);

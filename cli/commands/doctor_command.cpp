@@ -14,7 +14,10 @@ namespace ckpt::cli {
 namespace {
 
 Result<DoctorRequest> read_doctor_request(const Words& words) {
-  DoctorRequest out{.path = words.arguments.empty() ? "." : words.arguments[0], .now = now()};
+  if (const Value* store = words.value("store");
+      !words.arguments.empty() && store != nullptr && store->origin == "--store")
+    return fail(Errc::usage, "DIR and --store exclude each other");
+  DoctorRequest out{.path = words.arguments.empty() ? store_of(words) : words.arguments[0], .now = now()};
   const auto size_of = [&](std::string_view flag) -> Result<std::optional<std::uint64_t>> {
     const Value* value = words.value(flag);
     if (value == nullptr) return std::nullopt;

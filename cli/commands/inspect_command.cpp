@@ -6,7 +6,7 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/manual.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -58,12 +58,36 @@ std::string extras_text(const InspectReport& report) {
   return fmt::format("  {:<11} {}\n", "with it", names);
 }
 
+std::string facts_text(const InspectReport& report) {
+  std::string out;
+  for (const InspectReport::Fact& fact : report.facts)
+    out += fmt::format("  {:<11} {}\n", printable(fact.name), printable(fact.text));
+  return out;
+}
+
+/// Text that the files carry: metrics and settings of a trainer, the metadata of safetensors.
+std::string user_text(const InspectReport& report) {
+  constexpr std::size_t kShown = 8;
+  constexpr std::size_t kColumns = 60;
+  std::string out;
+  std::size_t shown = 0;
+  for (const auto& [key, value] : report.meta.user) {
+    if (++shown > kShown) break;
+    out += fmt::format("  {:<11} {} = {}\n", out.empty() ? "text" : "", shorten(printable(key), kColumns),
+                       shorten(printable(value), kColumns));
+  }
+  if (report.meta.user.size() > kShown)
+    out += fmt::format("  {:<11} {} more in --json\n", "", report.meta.user.size() - kShown);
+  return out;
+}
+
 std::string state_text(const InspectReport& report, SizeStyle sizes) {
   const auto missing = std::ranges::count_if(report.findings, [](const Finding& finding) {
     return finding.severity == Severity::incomplete || finding.severity == Severity::damage;
   });
   const std::string files =
       fmt::format("{}, {}", format_counted(report.file_count, "file"), format_size(report.file_bytes, sizes));
+  if (!report.is_checked) return fmt::format("  {:<11} {}\n", "files", files);
   if (report.complete) return fmt::format("  {:<11} complete: {}\n", "state", files);
   return fmt::format("  {:<11} INCOMPLETE: {} present, {} below\n", "state", files,
                      format_counted(static_cast<std::uint64_t>(missing), "finding"));
@@ -75,54 +99,84 @@ Error incomplete(const InspectReport& report) {
   if (first == report.findings.end()) return {.code = Errc::incomplete, .message = report.path + ": files are missing"};
   const bool is_virtual = report.referenced_files != 0;
   return {.code = Errc::incomplete,
-          .message = report.path + ": " + first->text,
+          .message = first->text.starts_with(report.root) ? first->text : report.path + ": " + first->text,
           .file = first->file,
           .tensor = first->tensor,
           .hint = is_virtual ? "put the file back as it was, or convert its checkpoint again" : ""};
 }
 
+/// Lines that are wider than the terminal are wrapped, below their text.
+std::string fitted(std::string_view text, std::size_t width) {
+  constexpr std::size_t kLabel = 14;  // "  converts to "
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (text_width(line) <= width) {
+      out.append(line) += '\n';
+    } else if (line.starts_with("  ") && line.size() > kLabel) {
+      out.append(line.substr(0, kLabel)) += wrapped(line.substr(kLabel), kLabel, width).substr(kLabel);
+    } else {
+      out += wrapped(line, 0, width);
+    }
+  }
+  return out;
+}
+
 void print_report(Context& context, const InspectReport& report, bool with_files) {
   const SizeStyle sizes = context.settings.sizes;
   std::string out = first_line(report);
+  if (!report.is_readable) out += fmt::format("  {:<11} {}; reading it is not supported\n", "is", report.summary);
   if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "detected", printable(report.why));
   if (!report.root.empty() && report.root != report.path.substr(0, report.path.find_last_not_of('/') + 1))
     out += fmt::format("  {:<11} {}\n", "directory", printable(report.root));
-  out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
-                     format_counted(report.parameter_tensor_count, "tensor"));
+  if (report.is_readable)
+    out += fmt::format("  {:<11} {} in {}\n", "parameters", format_quantity(report.parameter_count),
+                       format_counted(report.parameter_tensor_count, "tensor"));
+  out += facts_text(report);
+  out += user_text(report);
   out += parts_text(report, sizes);
   if (report.object_count != 0)
-    out += fmt::format("  {:<11} {} besides the tensors\n", "objects", format_counted(report.object_count, "value"));
+    out += fmt::format("  {:<11} {} besides the tensors ('ckpt ls --objects')\n", "objects",
+                       format_counted(report.object_count, "value"));
   out += alias_text(report);
   out += extras_text(report);
   if (report.referenced_files != 0)
     out += fmt::format("  {:<11} virtual: {} of other checkpoints, {}\n", "refers to",
                        format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes));
   out += state_text(report, sizes);
-  out += fmt::format("  {:<11} {}\n", "checks",
-                     report.stores_hashes           ? "complete: a hash for every 4 MiB"
-                     : report.referenced_files != 0 ? "size, time and first 64 KiB of each file that it refers to"
-                                                    : "partial; 'ckpt verify' compares all that exist");
+  if (report.is_readable)
+    out += fmt::format("  {:<11} {}\n", "checks",
+                       report.stores_hashes           ? "complete: a hash for every 4 MiB"
+                       : report.referenced_files != 0 ? "size, time and first 64 KiB of each file that it refers to"
+                                                      : "partial; 'ckpt verify' compares all that exist");
   if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "converts to", fmt::join(report.can_become, " · "));
   if (!report.can_become.empty() && report.smallest_memory != 0)
     out += fmt::format("   (needs at least {} of memory)", format_size(report.smallest_memory, sizes));
   if (!report.can_become.empty()) out += "\n";
-  say(context, out);
+  say(context, fitted(out, context.console.table_width()));
   print_findings(context, report.findings);
   if (with_files) {
-    Table table{.columns = {{.title = "FILE"}, {.title = "SIZE", .right = true}}};
-    for (const auto& [path, bytes] : report.files)
-      table.rows.push_back(
-          {printable(path), context.console.out_is_terminal() ? format_size(bytes, sizes) : std::to_string(bytes)});
-    say(context,
-        context.console.out_is_terminal() ? draw_aligned(table, context.console.width()).text : draw_tsv(table), true);
+    const bool tsv = context.words.on("tsv");
+    Table table{.columns = {{.title = "FILE"}, {.title = tsv ? "BYTES" : "SIZE", .right = true}}};
+    for (const auto& [path, bytes] : report.files) {
+      const std::string name = path.empty() ? base_name(report.path) : path;  // the checkpoint is a file
+      table.rows.push_back({printable(name), tsv ? std::to_string(bytes) : format_size(bytes, sizes)});
+    }
+    say(context, tsv ? draw_tsv(table) : draw_aligned(table, context.console.table_width()).text, true);
   }
+  if (!report.hint.empty()) say(context, fmt::format("hint: {}\n", report.hint));
   if (!report.complete || report.can_become.empty()) return;
   const auto formats = known_formats();
   const auto format = std::ranges::find(formats, report.format, &FormatInfo::name);
   const bool portable = format != formats.end() && format->writable && !format->for_trainers;
-  say(context, portable
-                   ? fmt::format("next: ckpt ls {}\n", shell_path(report.path))
-                   : fmt::format("next: ckpt convert {} model.safetensors --only weights\n", shell_path(report.path)));
+  const std::string from = context.words.text("from");
+  const std::string forced = from.empty() ? "" : " --from " + from;
+  say(context,
+      portable || report.parameter_tensor_count == 0
+          ? fmt::format("next: ckpt ls {}{}\n", shell_path(report.path), forced)
+          : fmt::format("next: ckpt convert {}{} model.safetensors --only weights\n", shell_path(report.path), forced));
 }
 
 }  // namespace
@@ -131,7 +185,7 @@ Answer run_inspect(Context& context) {
   const std::string& word = context.words.arguments[0];
   if (word.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   auto report = ask_alone(context, [&](Session& session) -> Result<InspectReport> {
-    CKPT_TRY(const std::string path, path_of(session, context.words, word));
+    CKPT_TRY(const std::string path, source_path(context, session, word));
     return inspect(session, path, context.words.text("from"));
   });
   if (!report) return failed(std::move(report).error());

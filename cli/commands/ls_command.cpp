@@ -10,7 +10,6 @@
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
 #include "cli/output/tree.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/quantity.hpp"
@@ -48,16 +47,23 @@ Result<> keep_dtype(ListReport& report, const std::string& wanted) {
   return {};
 }
 
-Result<> keep_globs(ListReport& report, const std::vector<std::string>& globs) {
+/// `what`: "tensor" or "object", the names that are listed.
+Result<> keep_globs(ListReport& report, const std::vector<std::string>& globs, std::string_view what) {
+  const bool wants_objects = what == "object";
   std::vector<std::string> names;
-  for (const ListedTensor& tensor : report.tensors) names.push_back(tensor.name);
-  std::erase_if(report.tensors, [&](const ListedTensor& tensor) {
-    return std::ranges::none_of(globs, [&](const std::string& glob) { return matches_glob(tensor.name, glob); });
-  });
-  if (!report.tensors.empty()) return {};
+  if (wants_objects)
+    for (const ListedObject& object : report.objects) names.push_back(object.name);
+  else
+    for (const ListedTensor& tensor : report.tensors) names.push_back(tensor.name);
+  const auto is_other = [&](const auto& listed) {
+    return std::ranges::none_of(globs, [&](const std::string& glob) { return matches_glob(listed.name, glob); });
+  };
+  std::erase_if(report.tensors, is_other);
+  std::erase_if(report.objects, is_other);
+  if (!(wants_objects ? report.objects.empty() : report.tensors.empty())) return {};
   const auto near = nearest(globs.front(), names);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("no tensor name matches '{}' ({})", fmt::join(globs, "' or '"),
+               .message = fmt::format("no {} name matches '{}' ({})", what, fmt::join(globs, "' or '"),
                                       format_counted(names.size(), "name")),
                .hint = near ? fmt::format("did you mean '{}'?", *near)
                             : "patterns match whole names: use '*.mlp.*', not 'mlp'"});
@@ -106,20 +112,36 @@ Table make_table(const ListReport& report, bool with_roles, bool for_people, Siz
   return out;
 }
 
-void print_names(Context& context, const ListReport& report) {
+template <class Listed>
+void print_names(Context& context, const std::vector<Listed>& all) {
   std::string out;
-  for (const ListedTensor& tensor : report.tensors) out += printable(tensor.name) + "\n";
+  for (const Listed& one : all) out += printable(one.name) + "\n";
   say(context, out, true);
 }
 
+void print_objects(Context& context, const ListReport& report) {
+  Table table{.columns = {{.title = "NAME", .shrinks = true}, {.title = "VALUE", .shrinks = true}}};
+  for (const ListedObject& object : report.objects)
+    table.rows.push_back({printable(object.name), printable(object.text)});
+  if (context.words.on("tsv")) {
+    say(context, draw_tsv(table));
+    return;
+  }
+  const Drawn drawn = draw_aligned(table, context.console.table_width());
+  std::string out = drawn.text + format_counted(report.objects.size(), "value");
+  if (drawn.shortened != 0)
+    out += fmt::format(" · {} shortened; --tsv prints all of it", format_count(drawn.shortened));
+  say(context, out + "\n");
+}
+
 void print_table(Context& context, const ListReport& report) {
-  const bool people = context.console.out_is_terminal();
+  const bool people = !context.words.on("tsv");
   const Table table = make_table(report, context.words.on("long"), people, context.settings.sizes);
   if (!people) {
     say(context, draw_tsv(table));
     return;
   }
-  const Drawn drawn = draw_aligned(table, context.console.width());
+  const Drawn drawn = draw_aligned(table, context.console.table_width());
   std::uint64_t bytes = 0;
   for (const ListedTensor& tensor : report.tensors) bytes += tensor.alias_of.empty() ? tensor.bytes : 0;
   std::string out = drawn.text + fmt::format("{}, {}", format_counted(report.tensors.size(), "name"),
@@ -143,7 +165,7 @@ Answer run_ls(Context& context) {
   }
   std::string path;
   auto report = ask_alone(context, [&](Session& session) -> Result<ListReport> {
-    CKPT_TRY(path, path_of(session, words, word));
+    CKPT_TRY(path, source_path(context, session, word));
     return list_tensors(session, path, words.text("from"));
   });
   if (!report) return failed(std::move(report).error());
@@ -151,7 +173,8 @@ Answer run_ls(Context& context) {
   if (words.value("dtype") != nullptr)
     if (auto kept = keep_dtype(*report, words.text("dtype")); !kept) return failed(std::move(kept).error());
   if (words.value("glob") != nullptr)
-    if (auto kept = keep_globs(*report, words.all("glob")); !kept) return failed(std::move(kept).error());
+    if (auto kept = keep_globs(*report, words.all("glob"), words.on("objects") ? "object" : "tensor"); !kept)
+      return failed(std::move(kept).error());
   const bool tree = words.on("tree") || words.value("depth") != nullptr;
   sort_tensors(*report, words.text("sort"));
   Answer out;
@@ -159,10 +182,12 @@ Answer run_ls(Context& context) {
   print_findings(context, out.warnings);
   if (context.settings.json)
     out.data = data_of(*report, path);
+  else if (words.on("objects"))
+    context.settings.quiet ? print_names(context, report->objects) : print_objects(context, *report);
   else if (context.settings.quiet)
-    print_names(context, *report);
+    print_names(context, report->tensors);
   else if (tree)
-    say(context, draw_tree(report->tensors, depth, context.settings.sizes));
+    say(context, draw_tree(report->tensors, depth, context.settings.sizes, context.settings.verbose == 0));
   else
     print_table(context, *report);
   return out;

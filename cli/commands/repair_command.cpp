@@ -107,10 +107,18 @@ void print_salvage(Context& context, const SalvageReport& report, const SalvageR
                   printable(request.out), report.lost.size()));
 }
 
+/// PATH, else a store that was named; never the current directory by default.
+std::string path_or_store(const Words& words) {
+  return words.arguments.empty() ? words.text("store") : words.arguments[0];
+}
+
 Answer run_salvage(Context& context) {
   const Words& words = context.words;
-  SalvageRequest request{
-      .path = words.arguments[0], .out = words.text("out"), .dry_run = words.on("dry-run"), .by = who(), .now = now()};
+  SalvageRequest request{.path = path_or_store(words),
+                         .out = words.text("out"),
+                         .dry_run = words.on("dry-run"),
+                         .by = who(),
+                         .now = now()};
   if (request.out.empty()) return failed({.code = Errc::usage, .message = "--out: missing PATH"});
   auto report = ask_alone(context, [&](Session& session) -> Result<SalvageReport> {
     CKPT_TRY(request.path, path_of(session, words, request.path));
@@ -146,10 +154,11 @@ Answer run_repair(Context& context) {
     if (!words.on("apply")) return run_salvage(context);
     return failed({.code = Errc::usage, .message = "--out and --apply exclude each other"});
   }
-  RepairRequest request{.path = words.arguments[0], .apply = words.on("apply"), .by = who(), .clock = now};
+  RepairRequest request{.path = path_or_store(words), .apply = words.on("apply"), .by = who(), .clock = now};
   if (request.apply && words.on("dry-run"))
     return failed({.code = Errc::usage, .message = "--apply and --dry-run exclude each other"});
-  if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
+  if (request.path.empty())
+    return failed({.code = Errc::usage, .message = "missing PATH", .hint = "name a path, or a store with --store"});
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;

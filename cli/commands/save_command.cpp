@@ -4,6 +4,8 @@
 
 #include "api/catalog/import.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/catalog/store_names.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
@@ -77,10 +79,12 @@ void print_age(Context& context, const ImportReport& report) {
                   catalog::time_text(*created), report.linked ? "it was saved" : "the newest file of SRC was written"));
 }
 
-void print_end(Context& context, const ImportReport& report, const ImportRequest& request) {
+/// `is_newest`: of the saves of its step; one that exists already may have been followed by another.
+void print_end(Context& context, const ImportReport& report, const ImportRequest& request, bool is_newest) {
   const ConvertReport& conversion = report.conversion;
   const SizeStyle sizes = context.settings.sizes;
-  const std::string name = fmt::format("{}@{}", printable(request.run), report.name);
+  const std::string name = printable(catalog::short_name(request.run, report.step)) +
+                           (is_newest ? "" : fmt::format(".g{}", report.generation));
   const std::string files = fmt::format("{}, {}", format_counted(conversion.files.size(), "file"),
                                         format_size(conversion.target_bytes, sizes));
   if (conversion.dry_run && !conversion.already_done) {
@@ -152,7 +156,9 @@ Answer run_save(Context& context) {
   out.data = report_data(*report, *request);
   if (out.failures.empty()) {
     print_findings(context, std::span(conversion.notes).subspan(std::min(findings_shown, conversion.notes.size())));
-    print_end(context, *report, *request);
+    const std::string newest =
+        directory_of_step(open.session().io, request->store, catalog::short_name(request->run, report->step));
+    print_end(context, *report, *request, newest.empty() || newest.ends_with("/" + report->name));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "api/run/noted_io.hpp"
 #include "cli/process/signals.hpp"
+#include "cli/words/catalog_words.hpp"
 #include "engine/io/host.hpp"
 #include "format/text/json.hpp"
 #include "format/text/quantity.hpp"
@@ -132,6 +133,15 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::sh
     out->session_->progress = [display = out->display_.get()](const Progress& progress) { display->report(progress); };
   }
   return out;
+}
+
+Result<std::string> source_path(Context& context, Session& session, const std::string& word) {
+  NamedCheckpoint asked = named(context.words, word);
+  asked.exact = context.words.value("from") != nullptr;
+  CKPT_TRY(FoundSource found, find_source(session, asked));
+  if (!found.note.empty() && !context.settings.json && !context.settings.quiet)
+    context.console.err("note: " + printable(found.note));
+  return std::move(found.path);
 }
 
 Verdict agree_on_verdict(Comm& comm, const Error* mine) {

@@ -39,6 +39,11 @@ class OpenSession {
   std::optional<Session> session_;
 };
 
+/// The path of the checkpoint that a command reads, by path or by name. Says on standard error which one it is where
+/// `word` is a directory of several. With --from, a directory is the checkpoint itself. Collective.
+/// errors  as find_source
+Result<std::string> source_path(Context& context, Session& session, const std::string& word);
+
 /// The signal decides between `interrupted` (130) and `terminated` (143).
 Error name_signal(Error error);
 

@@ -8,7 +8,6 @@
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
-#include "cli/report/catalog_text.hpp"
 #include "cli/report/verify_text.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/quantity.hpp"
@@ -81,7 +80,7 @@ Result<ScrubRequest> read_scrub(const Words& words) {
 }
 
 Finding scrub_finding(const ScrubItem& item, std::string_view text) {
-  return {.severity = Severity::warning, .text = fmt::format("{}: {}", entry_name(item.entry), text)};
+  return {.severity = Severity::warning, .text = fmt::format("{}: {}", item.label, text)};
 }
 
 /// Warnings for people: a checkpoint was not verified, or the result could not be stored.
@@ -118,11 +117,11 @@ void print_item(Context& context, const ScrubItem& item, const VerifyRequest& re
     // Of one that is intact, notes say nothing new.
     if (report.ok && context.settings.verbose == 0)
       std::erase_if(report.notes, [](const Finding& finding) { return finding.severity == Severity::note; });
-    return print_verify(context, entry_name(item.entry), report, request);
+    return print_verify(context, item.label, report, request);
   }
   std::string verdict = verdict_name(item.verdict);
   std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
-  say(context, fmt::format("{}   {}\n", printable(entry_name(item.entry)), verdict));
+  say(context, fmt::format("{}   {}\n", printable(item.label), verdict));
 }
 
 std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
@@ -215,10 +214,10 @@ Answer run_scrub(Context& context) {
 }
 
 /// By path or by name; `request` gets the paths.
-Result<VerifyReport> verify_named(Session& session, const Words& words, VerifyRequest& request) {
-  CKPT_TRY(request.path, path_of(session, words, request.path));
+Result<VerifyReport> verify_named(Context& context, Session& session, VerifyRequest& request) {
+  CKPT_TRY(request.path, source_path(context, session, request.path));
   if (!request.against.empty()) {
-    CKPT_TRY(request.against, path_of(session, words, request.against));
+    CKPT_TRY(request.against, source_path(context, session, request.against));
   }
   return verify(session, request);
 }
@@ -241,7 +240,7 @@ Answer run_verify(Context& context) {
         {.code = Errc::usage, .message = "--finite and --sample do not work with --quick, which reads no values"});
   if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   const VerifyRequest asked = request;
-  auto report = ask_alone(context, [&](Session& session) { return verify_named(session, context.words, request); });
+  auto report = ask_alone(context, [&](Session& session) { return verify_named(context, session, request); });
   if (!report) return failed(std::move(report).error());
   Answer out;
   out.exit_code = report->ok ? 0 : exit_code(Errc::differs);

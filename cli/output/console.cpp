@@ -224,8 +224,8 @@ std::size_t text_width(std::string_view text) {
 }
 
 std::string to_ascii(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> words{
-      {{"·", "-"}, {"→", "->"}, {"≤", "<="}, {"…", "..."}, {"×", "x"}, {"█", "#"}}};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 7> words{
+      {{"░", "."}, {"·", "-"}, {"→", "->"}, {"≤", "<="}, {"…", "..."}, {"×", "x"}, {"█", "#"}}};
   std::string out;
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t bytes = sequence_bytes(static_cast<unsigned char>(text[i]));
@@ -238,6 +238,10 @@ std::string to_ascii(std::string_view text) {
     std::string_view plain = "?";
     for (const auto& [from, to] : words)
       if (one == from) plain = to;
+    if (plain != "?") {
+      out += plain;
+      continue;
+    }
     if (one.substr(0, 2) == "\xe2\x96" || one.substr(0, 2) == "\xe2\x94")
       plain = one.substr(0, 2) == "\xe2\x96" ? "#" : "|";
     out += plain;

@@ -36,6 +36,8 @@ class Console {
   bool err_is_terminal() const { return err_terminal_; }
   /// Columns of the terminal, or 80.
   std::size_t width() const { return width_; }
+  /// Columns for a table on standard output: those of the terminal; in a pipe nothing is shortened.
+  std::size_t table_width() const { return out_terminal_ ? width_ : SIZE_MAX; }
 
   /// Control characters of a text other than line breaks, tabs and the inks below are shown as '?'.
   void out(std::string_view text);     ///< to standard output

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "cli/output/json.hpp"
+#include "cli/output/table.hpp"
 #include "cli/process/signals.hpp"
 
 namespace ckpt::cli {
@@ -16,6 +17,9 @@ constexpr double kSampleEvery_s = 0.25;
 constexpr double kFirstLine_s = 5;
 constexpr double kJsonEvery_s = 1;
 constexpr std::chrono::milliseconds kTick{100};
+constexpr std::string_view kNameGap = "   ";
+constexpr std::size_t kLeastName = 12;  // columns; a shorter piece of a name says nothing
+constexpr std::size_t kMostName = 48;
 
 /// Whole percent, rounded down: 100 only when all is done.
 unsigned percent(const Reading& reading) {
@@ -46,6 +50,7 @@ void Meter::update(const Progress& progress, double now_s) {
     began_bytes_ = progress.done_bytes;
     samples_.assign(1, {now_s, progress.done_bytes});
   }
+  name_ = progress.name;
   done_ = progress.done_bytes;
   total_ = progress.total_bytes;
   if (now_s - samples_.back().at_s >= kSampleEvery_s) samples_.push_back({now_s, done_});
@@ -53,7 +58,8 @@ void Meter::update(const Progress& progress, double now_s) {
 }
 
 Reading Meter::read(double now_s) const {
-  Reading out{.phase = phase_, .done_bytes = done_, .total_bytes = total_, .elapsed_s = now_s - began_s_};
+  Reading out{
+      .phase = phase_, .done_bytes = done_, .total_bytes = total_, .elapsed_s = now_s - began_s_, .name = name_};
   if (samples_.empty()) return out;
   if (out.elapsed_s > 0) out.mean = static_cast<double>(done_ - began_bytes_) / out.elapsed_s;
   const double window_s = now_s - samples_.front().at_s;
@@ -71,13 +77,19 @@ std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width)
   const std::size_t full = reading.total_bytes == 0 ? 0 : cells * percent(reading) / 100;
   std::string bar;
   for (std::size_t i = 0; i < full; ++i) bar += "█";
-  bar.append(cells - full, ' ');
+  for (std::size_t i = full; i < cells; ++i) bar += "░";
   const std::string head = fmt::format(" {} {:>3} % ", reading.phase, percent(reading));
   const std::string size = format_size_of(reading.done_bytes, reading.total_bytes, style);
   const std::string tail = "   " + eta_text(reading);
   const std::string rate = "   " + format_rate(reading.rate, style);
   const std::string mean = fmt::format(" (mean {})", format_rate(reading.mean, style));
-  // Parts that do not fit are omitted, the least useful first: the mean, the bar, the rate, the time left.
+  // Parts that do not fit are omitted, the least useful first: the mean, the name, the bar, the rate, the time left.
+  for (const std::string& line :
+       {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail}) {
+    const std::size_t used = text_width(line) + kNameGap.size() + 1;
+    if (!reading.name.empty() && used + kLeastName <= width)
+      return line + std::string(kNameGap) + shorten(printable(reading.name), std::min(kMostName, width - used));
+  }
   for (const std::string& line : {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail,
                                   head + " " + size + rate + tail, head + " " + size + tail})
     if (text_width(line) < width) return line;
@@ -87,7 +99,8 @@ std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width)
 std::string plain_line(const Reading& reading, SizeStyle style) {
   return fmt::format("ckpt: {} {} %, {}, {} (mean {}), {}", reading.phase, percent(reading),
                      format_size_of(reading.done_bytes, reading.total_bytes, style), format_rate(reading.rate, style),
-                     format_rate(reading.mean, style), eta_text(reading));
+                     format_rate(reading.mean, style), eta_text(reading)) +
+         (reading.name.empty() ? "" : ", " + printable(reading.name));
 }
 
 std::string json_line(const Reading& reading) {
@@ -96,7 +109,9 @@ std::string json_line(const Reading& reading) {
   out.begin_object().member("schema", "ckpt.progress/1").member("phase", reading.phase);
   out.member("done_bytes", reading.done_bytes).member("total_bytes", reading.total_bytes);
   out.member("elapsed_s", reading.elapsed_s).member("rate_bytes_per_s", reading.rate);
-  out.member("mean_bytes_per_s", reading.mean).member("eta_s", reading.eta_s).end_object();
+  out.member("mean_bytes_per_s", reading.mean).member("eta_s", reading.eta_s);
+  put_optional(out, "name", reading.name);
+  out.end_object();
   return line;
 }
 

@@ -30,6 +30,7 @@ struct Reading {
   double rate = 0;                ///< bytes per second over the last 10 s
   double mean = 0;                ///< bytes per second over the phase
   std::optional<double> eta_s{};  ///< nothing while no byte has moved
+  std::string name{};             ///< Progress::name
 };
 
 /// Turns reports into readings. Times are seconds on any steady clock; no clock inside.
@@ -49,10 +50,12 @@ class Meter {
   std::uint64_t began_bytes_ = 0;
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
+  std::string name_;
   std::deque<Sample> samples_;  // four a second, of the last 10 s: at most 42
 };
 
-/// " read+convert  62 % ######      9.3/14.9 GiB   2.10 GiB/s (mean 1.90 GiB/s)   ETA 0:03", at most `width` columns.
+/// " read+convert  62 % ██████░░░░  9.3/14.9 GiB   2.10 GiB/s (mean 1.90 GiB/s)   ETA 0:03   wte.weight", at most
+/// `width` columns.
 std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width);
 /// "ckpt: read+convert 62 %, 9.3/14.9 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03"
 std::string plain_line(const Reading& reading, SizeStyle style);

@@ -31,6 +31,7 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
   out += fmt::format("plan    read {} → write {} · {} · memory ≤ {}", format_size(report.source_bytes, sizes),
                      format_size(report.target_bytes, sizes), format_counted(report.tensor_count, "tensor"),
                      format_size(report.memory_bound, sizes));
+  if (report.ranks > 1) out += fmt::format(" each · {} ranks", report.ranks);
   if (report.free_bytes_after != 0)
     out += fmt::format(" · free after: {}", format_size(report.free_bytes_after, sizes));
   if (report.referenced_files != 0)

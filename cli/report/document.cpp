@@ -82,6 +82,7 @@ void put(json::Writer& out, const ConvertReport& report, const ConvertRequest& r
   out.member("free_bytes_after", report.free_bytes_after).end_object();
   out.member("already_done", report.already_done).member("dry_run", report.dry_run).member("partial", report.partial);
   out.member("resumed_bytes", report.resumed_bytes).member("tensors", report.tensor_count);
+  out.member("ranks", report.ranks);
   out.key("verify").begin_object().member("level", level_name(report.verified));
   out.member("source_checksums", report.crc_checked).member("source_checksums_unread", report.crc_unread);
   out.member("source_hashes", report.hash_checked).end_object();
@@ -162,8 +163,17 @@ void put(json::Writer& out, const VerifyReport& report, const VerifyRequest& req
   out.begin_object();
   put_text(out, "path", request.against);
   out.member("equal", report.compared).key("different").begin_array();
-  for (const auto& [name, reason] : report.different)
-    out.begin_object().member("name", name).member("reason", reason).end_object();
+  for (const auto& [name, reason, values] : report.different) {
+    out.begin_object().member("name", name).member("reason", reason).key("values");
+    if (values) {
+      out.begin_object().member("elements", values->elements).member("differing", values->differing);
+      out.member("one_is_nan", values->one_is_nan).member("max_absolute", values->max_absolute);
+      out.member("max_relative", values->max_relative).end_object();
+    } else {
+      out.value(nullptr);
+    }
+    out.end_object();
+  }
   out.end_array().member("only_here", report.only_here).member("only_there", report.only_there).end_object();
   out.end_object();
 }
@@ -176,7 +186,11 @@ void put(json::Writer& out, const InspectReport& report, bool with_files) {
   put_optional(out, "variant", report.variant);
   put_optional(out, "chosen", report.chosen);
   put_optional(out, "detected_from", report.why);
-  out.member("complete", report.complete);
+  out.member("complete", report.complete).member("readable", report.is_readable);
+  put_optional(out, "hint", report.hint);
+  out.key("facts").begin_object();
+  for (const InspectReport::Fact& fact : report.facts) put_text(out, fact.name, fact.text);
+  out.end_object();
   out.key("meta").begin_object().member("step", report.meta.step).member("world_size", report.meta.world_size);
   out.key("mesh").begin_object();
   for (const auto& [axis, degree] : report.meta.mesh) out.member(axis, degree);
@@ -220,6 +234,13 @@ void put(json::Writer& out, const ListReport& report, const std::string& path) {
     put_optional(out, "parameter", tensor.parameter);
     put_optional(out, "slot", tensor.slot);
     put_optional(out, "alias_of", tensor.alias_of);
+    out.end_object();
+  }
+  out.end_array().key("objects").begin_array();
+  for (const ListedObject& object : report.objects) {
+    out.begin_object();
+    put_text(out, "name", object.name);
+    put_text(out, "value", object.text);
     out.end_object();
   }
   out.end_array();

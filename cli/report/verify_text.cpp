@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace ckpt::cli {
 namespace {
@@ -23,6 +24,44 @@ void print_finite(Context& context, const VerifyReport& report) {
     lines.push_back(
         fmt::format("{}   {} NaN, {} Inf", tensor.name, format_count(tensor.nan), format_count(tensor.infinite)));
   print_names(context, "not finite", lines);
+}
+
+std::string difference_text(const VerifyReport::Difference& one) {
+  if (!one.values) return fmt::format("{}   {}", one.name, one.reason);
+  const ValueDifference& values = *one.values;
+  std::string out = fmt::format("{}   ", one.name);
+  if (one.reason != "values") out += one.reason + "; ";
+  out += fmt::format("{} of {} values differ", format_count(values.differing), format_count(values.elements));
+  if (values.max_absolute != 0)
+    out += fmt::format(", max |a-b| {:.2g}, relative {:.2g}", values.max_absolute, values.max_relative);
+  if (values.one_is_nan != 0) out += fmt::format(", {} NaN on one side", format_count(values.one_is_nan));
+  return out;
+}
+
+/// The sum over all tensors, then each; those that differ most come first.
+void print_differences(Context& context, const VerifyReport& report) {
+  std::vector<VerifyReport::Difference> all = report.different;
+  std::ranges::stable_sort(all, [](const auto& a, const auto& b) {
+    const auto size = [](const VerifyReport::Difference& one) {
+      return one.values ? one.values->max_relative : std::numeric_limits<double>::infinity();
+    };
+    return size(a) > size(b);
+  });
+  ValueDifference sum;
+  for (const VerifyReport::Difference& one : all) {
+    if (!one.values) continue;
+    sum.elements += one.values->elements;
+    sum.differing += one.values->differing;
+    sum.max_absolute = std::max(sum.max_absolute, one.values->max_absolute);
+    sum.max_relative = std::max(sum.max_relative, one.values->max_relative);
+  }
+  if (sum.elements != 0)
+    say(context,
+        fmt::format("  values      {} of {} differ in these tensors, max |a-b| {:.2g}, relative {:.2g}\n",
+                    format_count(sum.differing), format_count(sum.elements), sum.max_absolute, sum.max_relative));
+  std::vector<std::string> lines;
+  for (const VerifyReport::Difference& one : all) lines.push_back(difference_text(one));
+  print_names(context, "different", lines);
 }
 
 }  // namespace
@@ -64,9 +103,7 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
     say(context, fmt::format("against {}: {}, {} different, {} only here, {} only there\n", printable(request.against),
                              format_count(report.compared) + " identical", format_count(report.different.size()),
                              format_count(report.only_here.size()), format_count(report.only_there.size())));
-    std::vector<std::string> different;
-    for (const auto& [name, reason] : report.different) different.push_back(fmt::format("{}   {}", name, reason));
-    print_names(context, "different", different);
+    print_differences(context, report);
     print_names(context, "only here", report.only_here);
     print_names(context, "only there", report.only_there);
   }

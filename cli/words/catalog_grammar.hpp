@@ -17,6 +17,11 @@ Flag store_flag();
 /// --store of commands that also take paths.
 Flag named_in_flag();
 
+/// How commands that read one checkpoint take a directory of several.
+constexpr std::string_view kDirectories =
+    "If the path is a directory of checkpoints (a run, a store with one run, a trainer's output directory), the newest "
+    "one is taken, and a note says which.";
+
 /// How these commands name a checkpoint.
 constexpr std::string_view kPathOrName =
     "A checkpoint of a store may be named instead of a path: RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@TAG, or "

@@ -39,4 +39,10 @@ Flag verify_level_flag() {
       .guesses = {"check"}};
 }
 
+Flag tsv_flag() {
+  return {.name = "tsv",
+          .help = "print tables as tab-separated values: full names, sizes in bytes",
+          .guesses = {"tab", "tabs", "csv", "plain", "porcelain"}};
+}
+
 }  // namespace ckpt::cli

@@ -17,4 +17,7 @@ Flag restart_flag();
 /// --verify of a conversion.
 Flag verify_level_flag();
 
+/// --tsv: a table as tab-separated values.
+Flag tsv_flag();
+
 }  // namespace ckpt::cli

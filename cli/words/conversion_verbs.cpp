@@ -21,7 +21,7 @@ Verb convert_verb() {
                 "Without --to, the name of DST selects the format: X.safetensors is one safetensors file, X.h5 one "
                 "HDF5 file, anything else a directory in the ckpt format. Memory stays below --memory for checkpoints "
                 "of any size. Under mpirun the ranks share the work; the result is identical.",
-                kPathOrName},
+                kDirectories, kPathOrName},
       .aliases = {"consolidate", "reshard"},
       .flags =
           {
@@ -45,7 +45,14 @@ Verb convert_verb() {
               {.name = "dtype",
                .value = "DTYPE",
                .help = "cast floating-point weights and buffers, never optimizer state (default: keep)",
-               .choices = {"bf16", "fp16", "fp32", "keep"}},
+               .choices = {"bf16", "fp16", "fp32", "keep"},
+               .synonyms = {{"bfloat16", "bf16"},
+                            {"float16", "fp16"},
+                            {"half", "fp16"},
+                            {"f16", "fp16"},
+                            {"float32", "fp32"},
+                            {"float", "fp32"},
+                            {"f32", "fp32"}}},
               {.name = "shard-size",
                .value = "SIZE",
                .help = "maximum size of one output file (default for safetensors directories: 5GB)",

@@ -13,9 +13,9 @@
 namespace ckpt::cli {
 namespace {
 
-Verb load_verb() {
+Verb export_verb() {
   return {
-      .name = "load",
+      .name = "export",
       .arguments = "CKPT OUT",
       .least_arguments = 2,
       .most_arguments = 2,
@@ -28,9 +28,9 @@ Verb load_verb() {
            "BF16, F8, F6 or F4: ckpt stores BF16 as uint16 and the others as uint8, and prints a note. With --to "
            "safetensors, OUT is one file.",
            "Slices use NumPy syntax without steps: ranges, negative indices, '...', and single indices, which drop their "
-           "dimension. Without --only, load exports the sliced tensors, or all tensors if there is no --slice.",
-           kPathOrName},
-      .aliases = {"export", "extract"},
+           "dimension. Without --only, export writes the sliced tensors, or all tensors if there is no --slice.",
+           kDirectories, kPathOrName},
+      .aliases = {"load", "extract", "get"},
       .flags =
           {
               {.name = "only",
@@ -68,9 +68,9 @@ Verb load_verb() {
                .choices = {"none", "read", "full"},
                .guesses = {"check"}},
           },
-      .examples = {{"ckpt load runs/exp7 emb.npy --slice 'wte.weight[0:128, :]'", "128 rows for NumPy"},
-                   {"ckpt load runs/exp7 layers --to npy --only 'h.0.*'", "a directory of .npy files"},
-                   {"ckpt load runs/exp7 part.safetensors --only '*.weight' --slice 'wte.weight[:1000]'",
+      .examples = {{"ckpt export runs/exp7 emb.npy --slice 'wte.weight[0:128, :]'", "128 rows for NumPy"},
+                   {"ckpt export runs/exp7 layers --to npy --only 'h.0.*'", "a directory of .npy files"},
+                   {"ckpt export runs/exp7 part.safetensors --only '*.weight' --slice 'wte.weight[:1000]'",
                     "all weights in one file, one of them sliced"}},
       .exit_codes = {3, 10, 11, 12, 13, 14, 15, 16, 17},
       .main_verb = true,
@@ -87,15 +87,16 @@ Verb verify_verb() {
                 "other. For other tools' checkpoints it checks every checksum that the format has, the replicas, and "
                 "the 16-bit weights against the fp32 masters, which finds a rank's file under another rank's name. In "
                 "the ckpt format an unlisted data file counts as damage. --quick checks names, sizes and structure "
-                "only, in milliseconds. --against compares the tensors of two checkpoints of any formats bit for bit. "
+                "only, in milliseconds. --against compares the tensors of two checkpoints of any formats bit for bit; "
+                "'ckpt diff A B' is short for 'ckpt verify A --against B'. "
                 "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
                 "--all verifies the checkpoints of a store, of all runs or of runs that match a pattern RUN: never "
                 "verified first, then least recently verified. The result is recorded in each checkpoint: ckpt list "
                 "shows it as verified or corrupt, and retention keeps the newest verified one. With --all, --sample is "
                 "a share of the checkpoints: checking 5% every night covers all of them in 20 nights. Exit code 3 "
                 "means that a checkpoint could not be checked or its result could not be recorded.",
-                kPathOrName},
-      .aliases = {"check", "fsck"},
+                kDirectories, kPathOrName},
+      .aliases = {"check", "fsck", "diff", "compare"},
       .flags =
           {{.name = "all", .help = "verify every checkpoint of the store, least recently verified first"},
            named_in_flag(),
@@ -130,7 +131,8 @@ Verb verify_verb() {
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
                    {"ckpt verify out --sample 5% --seed 7", "one byte in twenty"},
                    {"ckpt verify --all --store /lustre/runs --sample 5% --max-age 30d", "from cron, every night"},
-                   {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
+                   {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"},
+                   {"ckpt diff out runs/exp7", "the same, shorter"}},
       .exit_codes = {1, 3, 10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
   };
@@ -144,13 +146,14 @@ Verb inspect_verb() {
       .most_arguments = 1,
       .summary = "Show what a file or directory contains",
       .about = {"Reads headers and indexes only, never tensors, and changes nothing. Needs no GPU, no Python and no "
-                "training code.",
-                kPathOrName},
+                "training code. Also describes formats that ckpt cannot read, such as Megatron, Orbax and GGUF.",
+                kDirectories, kPathOrName},
       .aliases = {"show", "info"},
       .flags = {from_flag(),
                 map_flag(),
                 named_in_flag(),
-                {.name = "files", .help = "also list the files and their sizes"}},
+                {.name = "files", .help = "also list the files and their sizes"},
+                tsv_flag()},
       .examples = {{"ckpt inspect runs/exp7", "what is this, and is it complete?"},
                    {"ckpt inspect runs/exp7 --json", "the same as JSON"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
@@ -166,12 +169,14 @@ Verb ls_verb() {
       .most_arguments = 1,
       .summary = "List tensors: name, dtype, shape, size",
       .about =
-          {"On a terminal, columns fit its width. In a pipe, columns are separated by tabs, sizes are in bytes, and "
-           "nothing is shortened. -q prints names only.",
-           kPathOrName},
+          {"On a terminal, columns fit its width; in a pipe nothing is shortened. For scripts, --tsv and --json print "
+           "sizes in bytes, and -q prints names only.",
+           "--objects lists the values that are no tensors: hyperparameters, counters, scheduler, settings.",
+           kDirectories, kPathOrName},
       .aliases = {"tree"},
       .flags = {{.name = "long", .letter = 'l', .help = "also show role, parameter and slot"},
-                {.name = "tree", .help = "show a tree with the size of each branch"},
+                {.name = "tree",
+                 .help = "show a tree with the size of each branch; equal layers are shown once (-v: all)"},
                 {.name = "sort",
                  .value = "KEY",
                  .help = "name (default; numbers by value), size (largest first), or file (order in the files)",
@@ -183,12 +188,17 @@ Verb ls_verb() {
                  .guesses = {"filter", "only", "name", "include"}},
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
                 {.name = "depth", .value = "N", .help = "with --tree: at most N levels"},
+                {.name = "objects",
+                 .help = "list the values that are no tensors, e.g. learning rate, betas, epoch",
+                 .guesses = {"values", "scalars", "metadata"}},
+                tsv_flag(),
                 from_flag(),
                 map_flag(),
                 named_in_flag()},
       .examples = {{"ckpt ls model.safetensors", "all tensors"},
                    {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
                    {"ckpt ls runs/exp7 --sort size --glob '*.weight'", "the largest weights first"},
+                   {"ckpt ls runs/exp7 --objects --glob '*.lr'", "the learning rates"},
                    {"ckpt ls runs/exp7 -q | wc -l", "how many"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
@@ -295,7 +305,7 @@ Verb doctor_verb() {
       .most_arguments = 1,
       .summary = "Check a directory's file system, limits and store for problems",
       .about =
-          {"Checks the kernel, limits and clock, and the file system of DIR (default: the current directory): type, "
+          {"Checks the kernel, limits and clock, and the file system of DIR (default: the store, or the current directory): type, "
            "mount options, disk and space. Tests direct I/O, locks and renames with small files, which it "
            "removes. In a store (a directory with .ckpt) it also checks the catalog and the trash, and looks for "
            "leftovers of killed saves, damaged checkpoints and unreadable marks. Each finding names the command "
@@ -307,7 +317,8 @@ Verb doctor_verb() {
                  .help = "size of the next save: check that it fits, and estimate its duration"},
                 {.name = "bench",
                  .help = "also measure disk speed: write and read a 1 GiB file in DIR with direct I/O"},
-                {.name = "size", .value = "SIZE", .help = "file size for --bench"}},
+                {.name = "size", .value = "SIZE", .help = "file size for --bench"},
+                store_flag()},
       .examples = {{"ckpt doctor /lustre/ckpts --need 980GB", "before a long run"},
                    {"ckpt doctor /scratch --bench", "how fast is this disk?"},
                    {"ckpt doctor --json | jq '.data.findings[] | select(.health != \"ok\")'", "for scripts"}},
@@ -326,7 +337,7 @@ std::vector<Verb> make_verbs() {
   };
   add(Group::files, {inspect_verb(), ls_verb()});
   add(Group::files, conversion_verbs());
-  add(Group::files, {load_verb(), verify_verb()});
+  add(Group::files, {export_verb(), verify_verb()});
   add(Group::store, catalog_verbs());
   add(Group::store, retention_verbs());
   add(Group::planning, {plan_verb(), next_save_verb(), doctor_verb()});
@@ -419,7 +430,54 @@ std::span<const Flag> global_flags() {
   return all;
 }
 
+const Verb& complete_verb() {
+  static const Verb verb{.name = "complete",
+                         .arguments = "KIND [WORD]...",
+                         .least_arguments = 1,
+                         .most_arguments = 100'000,
+                         .summary = "Print names for completion scripts",
+                         .flags = {store_flag()},
+                         .hidden = true};
+  return verb;
+}
+
+Completes completes(const Verb& verb, const Flag& flag) {
+  if (flag.value.empty() || !allowed_values(flag).empty()) return Completes::nothing;
+  if (flag.name == "run") return Completes::runs;
+  if (flag.name == "tag" && verb.arguments.empty()) return Completes::tags;  // a filter, not a new tag
+  if (flag.name == "glob" || flag.name == "only" || flag.name == "slice") return Completes::tensors;
+  if (flag.name == "against") return Completes::checkpoints;
+  if (flag.value == "DIR") return Completes::directories;
+  if (flag.value == "FILE" || flag.value == "PATH" || flag.name == "out") return Completes::files;
+  return Completes::nothing;
+}
+
+Completes argument_completes(const Verb& verb) {
+  const bool in_store = find_flag(&verb, "store") != nullptr;
+  if (verb.arguments.find("NAME") != std::string_view::npos) return Completes::checkpoints;
+  if (verb.arguments.starts_with("RUN") || verb.arguments.starts_with("[RUN")) return Completes::runs;
+  if (verb.arguments.empty() || verb.group == Group::help) return Completes::nothing;
+  if (verb.arguments == "[DIR]") return Completes::directories;
+  return in_store ? Completes::checkpoints : Completes::files;
+}
+
+std::string_view completion_word(Completes kind) {
+  switch (kind) {
+    case Completes::runs:
+      return "runs";
+    case Completes::checkpoints:
+      return "checkpoints";
+    case Completes::tags:
+      return "tags";
+    case Completes::tensors:
+      return "tensors";
+    default:
+      return {};
+  }
+}
+
 const Verb* find_verb(std::string_view name) {
+  if (name == complete_verb().name) return &complete_verb();
   for (const Verb& verb : verbs())
     if (verb.name == name || std::ranges::find(verb.aliases, name) != verb.aliases.end()) return &verb;
   return nullptr;
@@ -444,6 +502,15 @@ std::vector<std::string> allowed_values(const Flag& flag) {
   for (const FormatInfo& format : known_formats())
     if (flag.name == "to" ? format.writable : format.readable) out.push_back(format.name);
   return out;
+}
+
+std::string canonical_value(const Flag& flag, const std::string& value) {
+  for (const auto& [synonym, meaning] : flag.synonyms)
+    if (value == synonym) return std::string(meaning);
+  if (flag.value == "FORMAT")
+    for (const FormatInfo& format : known_formats())
+      if (std::ranges::find(format.synonyms, value) != format.synonyms.end()) return format.name;
+  return value;
 }
 
 std::string environment_name(std::string_view flag) {

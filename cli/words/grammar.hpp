@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace ckpt::cli {
@@ -18,6 +19,7 @@ struct Flag {
   std::vector<std::string_view> choices{};  ///< the allowed values; empty = any
   bool repeatable = false;
   std::vector<std::string_view> guesses{};  ///< other tools' names for it; not accepted, answered with a hint
+  std::vector<std::pair<std::string_view, std::string_view>> synonyms{};  ///< accepted values, and what they mean
 };
 
 struct Example {
@@ -42,12 +44,24 @@ struct Verb {
   std::vector<int> exit_codes{};  ///< besides 0, 2, 70, 130 and 143
   bool main_verb = false;         ///< has a man page even without options
   Group group = Group::files;
+  bool hidden = false;  ///< for scripts that ckpt writes itself: in no help, page or completion
 
   bool has_page() const { return main_verb || !flags.empty(); }  ///< a separate man page
 };
 
-/// All commands, in the order of the help.
+/// All commands but hidden ones, in the order of the help.
 std::span<const Verb> verbs();
+/// `complete`, which completion scripts call.
+const Verb& complete_verb();
+
+/// What completes a word of the command line, besides options and their fixed values.
+enum class Completes : std::uint8_t { nothing, files, directories, runs, checkpoints, tags, tensors };
+/// Of an option's value.
+Completes completes(const Verb& verb, const Flag& flag);
+/// Of an argument. Checkpoints may also be files.
+Completes argument_completes(const Verb& verb);
+/// "checkpoints": the word for `ckpt complete`; empty for files, directories and nothing.
+std::string_view completion_word(Completes kind);
 std::span<const Flag> global_flags();
 
 /// By name or alias; null if not found.
@@ -57,6 +71,8 @@ const Flag* find_flag(const Verb* verb, std::string_view name);
 
 /// The values that an option accepts: its choices, or the names of the formats; empty = any.
 std::vector<std::string> allowed_values(const Flag& flag);
+/// The value that a synonym means ("hf" of --to: "safetensors"); any other value unchanged.
+std::string canonical_value(const Flag& flag, const std::string& value);
 /// "CKPT_SHARD_SIZE".
 std::string environment_name(std::string_view flag);
 

@@ -16,7 +16,7 @@ constexpr std::size_t kWidest = 100;
 constexpr std::array<std::string_view, 4> kTopics{"exit-codes", "formats", "units", "environment"};
 
 constexpr std::array<std::pair<Group, std::string_view>, 4> kGroups{
-    {{Group::files, "Files"}, {Group::store, "Store"}, {Group::planning, "Planning"}, {Group::help, "Help"}}};
+    {{Group::files, "Files"}, {Group::store, "Store"}, {Group::planning, "Plan and check"}, {Group::help, "More"}}};
 
 constexpr std::string_view kPurpose = "Convert, verify, inspect and manage training checkpoints.\n";
 
@@ -79,6 +79,22 @@ std::string global_names(std::size_t width) {
     names += fmt::format("--{}", flag.name);
   }
   return "Global options ('ckpt --help' explains them):\n" + wrapped(names, 2, width);
+}
+
+/// One entry per command under the heading of its group. `form` gives the text before the summary.
+template <class Form>
+std::string command_list(std::size_t width, Form form) {
+  std::size_t widest = 0;
+  for (const Verb& verb : verbs()) widest = std::max(widest, form(verb).size());
+  std::string out;
+  for (const auto& [group, title] : kGroups) {
+    out += fmt::format("\n{}:\n", title);
+    for (const Verb& verb : verbs())
+      if (verb.group == group)
+        out += fmt::format("  {:<{}}  {}", form(verb), widest,
+                           wrapped(verb.summary, widest + 4, width).substr(widest + 4));
+  }
+  return out;
 }
 
 std::string exit_code_table() {
@@ -145,33 +161,20 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   return out + line + "\n";
 }
 
-std::string short_help() {
-  std::string out = fmt::format("{}\n{}\n{}\n", kPurpose, kUsage, kFirstExamples);
-  for (const auto& [group, title] : kGroups) {
-    std::string names;
-    for (const Verb& verb : verbs())
-      if (verb.group == group) names += fmt::format("  {}", verb.name);
-    out += fmt::format("{:<10}{}\n", fmt::format("{}:", title), names);
-  }
-  return out + "\n'ckpt --help' describes the commands, 'ckpt COMMAND --help' one of them.\n";
+std::string short_help(std::size_t width) {
+  width = std::min(width, kWidest);
+  const auto name = [](const Verb& verb) { return std::string(verb.name); };
+  return fmt::format("{}\n{}\n{}{}\n", kPurpose, kUsage, kFirstExamples, command_list(width, name)) +
+         "'ckpt COMMAND -h' shows its options, 'ckpt --help' the global options.\n";
 }
 
 std::string long_help(std::size_t width) {
   width = std::min(width, kWidest);
-  std::size_t widest = 0;
   const auto form = [](const Verb& verb) {  // the first of several forms
     const std::string usage = usage_of(verb);
     return usage.substr(0, usage.find(" | "));
   };
-  for (const Verb& verb : verbs()) widest = std::max(widest, form(verb).size());
-  std::string out = fmt::format("{}\n{}\n{}", kPurpose, kUsage, kFirstExamples);
-  for (const auto& [group, title] : kGroups) {
-    out += fmt::format("\n{}:\n", title);
-    for (const Verb& verb : verbs())
-      if (verb.group == group)
-        out += fmt::format("  {:<{}}  {}", form(verb), widest,
-                           wrapped(verb.summary, widest + 4, width).substr(widest + 4));
-  }
+  std::string out = fmt::format("{}\n{}\n{}", kPurpose, kUsage, kFirstExamples) + command_list(width, form);
   out += "\nGlobal options:\n" + flag_list(global_flags(), width);
   return out + "\nSee also: ckpt help exit-codes | formats | units | environment\n";
 }

@@ -8,8 +8,8 @@
 
 namespace ckpt::cli {
 
-/// `ckpt -h`, on one screen: examples and the names of the commands.
-std::string short_help();
+/// `ckpt -h`: examples, and the commands in groups with one line each. `width`: columns of the terminal.
+std::string short_help(std::size_t width);
 /// `ckpt --help`: examples, the commands in groups, the global options. `width`: columns of the terminal.
 std::string long_help(std::size_t width);
 /// `ckpt COMMAND -h`: usage, examples, options.

@@ -173,12 +173,12 @@ Verb why_verb() {
 Verb repair_verb() {
   return {
       .name = "repair",
-      .arguments = "PATH",
-      .least_arguments = 1,
+      .arguments = "[PATH]",
       .most_arguments = 1,
       .summary = "Find damage and leftovers of crashed saves; repair them with --apply",
       .about =
-          {"PATH is a store, a run, a checkpoint in the ckpt format, or the leftover of a killed save. Without "
+          {"PATH is a store, a run, a checkpoint in the ckpt format, or the leftover of a killed save; by default it is "
+           "the store of --store or CKPT_STORE. Without "
            "--apply, repair changes nothing. With --apply, it removes killed saves and conversions that no "
            "process holds; restores a lost or truncated manifest.json from its copy, or the copy from it, after "
            "checking every checksum of the checkpoint; and finishes interrupted deletions. A conversion that can "

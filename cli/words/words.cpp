@@ -1,4 +1,6 @@
 #include "cli/words/words.hpp"
+
+#include "cli/words/habits.hpp"
 #include "format/text/nearest.hpp"
 
 #include <fmt/format.h>
@@ -67,14 +69,16 @@ struct Application {
     app.allow_extras();
     app.require_subcommand(0, 1);
     for (const Flag& flag : global_flags()) add(app, flag);
-    for (const Verb& verb : verbs()) {
+    const auto add_verb = [&](const Verb& verb) {
       CLI::App* sub = app.add_subcommand(std::string(verb.name), "");
       for (const std::string_view alias : verb.aliases) sub->alias(std::string(alias));
       sub->set_help_flag();
       sub->fallthrough();
       for (const Flag& flag : verb.flags) add(*sub, flag);
       subcommands.emplace_back(&verb, sub);
-    }
+    };
+    for (const Verb& verb : verbs()) add_verb(verb);
+    add_verb(complete_verb());
   }
 
   void add(CLI::App& to, const Flag& flag) {
@@ -122,9 +126,7 @@ Error unknown_verb(const std::string& word, const std::vector<std::string>& argu
   Error error = usage(fmt::format("unknown command '{}'", word));
   if (word == "delete" || word == "rm" || word == "remove")
     return with_hint(error, "'ckpt prune' deletes checkpoints by policy");
-  if (word == "stats") return with_hint(error, "'ckpt verify --finite' counts NaN and Inf values");
-  if ((word == "diff" || word == "compare") && arguments.size() >= 2)
-    return with_hint(error, did_you_mean(fmt::format("ckpt verify {} --against {}", arguments[0], arguments[1])));
+  if (const std::string_view hint = habit_hint(word); !hint.empty()) return with_hint(error, std::string(hint));
   std::vector<std::string> names;
   for (const Verb& verb : verbs()) {
     names.emplace_back(verb.name);
@@ -178,7 +180,7 @@ void take_environment(const Verb* verb, const Environment& environment, Words& w
   const auto take = [&](const Flag& flag) {
     if (words.value(flag.name) != nullptr || flag.name == "help" || flag.name == "version") return;
     const std::string name = environment_name(flag.name);
-    if (const auto text = environment(name)) words.add(flag.name, {*text, name});
+    if (const auto text = environment(name)) words.add(flag.name, {canonical_value(flag, *text), name});
   };
   if (verb != nullptr) std::ranges::for_each(verb->flags, take);
   std::ranges::for_each(global_flags(), take);
@@ -211,6 +213,23 @@ std::optional<Error> check(const Words& words) {
   for (const Flag& flag : global_flags())
     if (auto error = check_flag(flag)) return error;
   return check_argument_count(words);
+}
+
+/// `diff A B` is `verify A --against B`.
+std::optional<Error> read_diff(const Tidied& tidied, Words& words) {
+  const auto is_command = [](const std::string& word) { return find_verb(word) != nullptr; };
+  const auto first = std::ranges::find_if(tidied.words, is_command);
+  if (words.verb == nullptr || first == tidied.words.end() || (*first != "diff" && *first != "compare"))
+    return std::nullopt;
+  if (words.value("against") != nullptr || words.on("help")) return std::nullopt;
+  if (words.arguments.size() != 2)
+    return usage(fmt::format("ckpt {}: {}", *first,
+                             words.arguments.size() < 2 ? "missing argument, two checkpoints are compared"
+                                                        : fmt::format("unexpected argument '{}'", words.arguments[2])),
+                 fmt::format("usage: ckpt {} A B", *first));
+  words.add("against", {words.arguments.back(), "the second argument"});
+  words.arguments.pop_back();
+  return std::nullopt;
 }
 
 Error from_cli11(const CLI::ParseError& error, const Tidied& tidied, const Verb* verb) {
@@ -286,7 +305,8 @@ Parsed parse_words(const std::vector<std::string>& arguments, const Environment&
   for (const auto& [verb, sub] : application.subcommands)
     if (sub->parsed()) words.verb = verb;
   for (const auto& [flag, option] : application.options)
-    for (const std::string& result : option->results()) words.add(flag->name, {result, "--" + std::string(flag->name)});
+    for (const std::string& result : option->results())
+      words.add(flag->name, {canonical_value(*flag, result), "--" + std::string(flag->name)});
   std::optional<Error> stray;
   for (const std::string& word : application.app.remaining(true)) {
     if (!looks_like_flag(word))
@@ -298,6 +318,10 @@ Parsed parse_words(const std::vector<std::string>& arguments, const Environment&
   take_environment(words.verb, environment, words);
   if (stray && !(words.verb == nullptr && !words.arguments.empty())) {
     out.error = std::move(stray);
+    return out;
+  }
+  if (auto wrong = read_diff(tidied, words)) {
+    out.error = std::move(wrong);
     return out;
   }
   redirect(words);

@@ -25,6 +25,7 @@ struct Progress {
   std::string phase;
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
+  std::string name{};  ///< about what is being read or written: a tensor, or a file of the target; "" if not known
 };
 
 struct ConvertReport;
@@ -98,6 +99,7 @@ struct ConvertReport {
   std::uint64_t resumed_bytes = 0;  ///< of the target: finished by a run that was killed, and found to be right
   std::uint64_t free_bytes_after = 0;
   std::uint64_t memory_bound = 0;
+  int ranks = 1;                     ///< that share the work
   std::uint64_t planned_memory = 0;  ///< metadata and pool
   std::uint64_t crc_checked = 0;     ///< checksums of the source's format compared
   std::uint64_t crc_unread = 0;      ///< those of which only a part was needed
@@ -166,6 +168,14 @@ struct NotFiniteTensor {
   std::uint64_t nan = 0;
   std::uint64_t infinite = 0;
 };
+/// How the values of two tensors of one shape differ.
+struct ValueDifference {
+  std::uint64_t elements = 0;
+  std::uint64_t differing = 0;   ///< in any bit
+  std::uint64_t one_is_nan = 0;  ///< of those: NaN on one side only
+  double max_absolute = 0;       ///< greatest |a - b|; of numbers only
+  double max_relative = 0;       ///< greatest |a - b| / max(|a|, |b|)
+};
 struct VerifyReport {
   std::string format;
   std::string variant;
@@ -193,6 +203,8 @@ struct VerifyReport {
   struct Difference {
     std::string name;
     std::string reason;  ///< "F32 here, BF16 there", "shape [2] here, [3] there", "values"
+    /// If the shapes are equal; of floats of two types after a cast to F32.
+    std::optional<ValueDifference> values{};
   };
   std::vector<Difference> different{};
 };
@@ -206,7 +218,16 @@ struct InspectReport {
   std::string format;
   std::string variant;
   std::string chosen;
-  std::string why;  ///< the findings of detection; empty if only --from decided
+  std::string why;          ///< the findings of detection; empty if only --from decided
+  bool is_readable = true;  ///< false: only recognised; tensors are not known
+  bool is_checked = true;   ///< false: recognised, and nothing shows whether files are missing
+  std::string summary{};    ///< of a format that is only recognised: "a Megatron-LM checkpoint"
+  std::string hint{};       ///< and another way to read its data
+  struct Fact {
+    std::string name;  ///< "model", "optimizer", "saved"
+    std::string text;
+  };
+  std::vector<Fact> facts{};
   Meta meta;
   bool complete = true;
   std::uint64_t tensor_count = 0;            ///< of every role
@@ -243,12 +264,20 @@ struct ListedTensor {
   std::string slot;
   std::string alias_of;  ///< for a tied name
 };
+/// A value that is not a tensor.
+struct ListedObject {
+  std::string name;
+  std::string text;  ///< as Python prints it, shortened
+};
 struct ListReport {
   std::string format;
   std::vector<ListedTensor> tensors{};
+  std::vector<ListedObject> objects{};
   std::vector<Finding> findings{};
 };
 Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from);
+/// The names of its tensors alone. Takes no lock and writes nothing: for completion.
+Result<std::vector<std::string>> tensor_names(Io& io, const std::string& path, const std::string& from);
 
 /// Names and one-line descriptions of the formats, for help texts and "did you mean".
 struct FormatInfo {
@@ -256,8 +285,9 @@ struct FormatInfo {
   std::string summary;
   bool readable = false;
   bool writable = false;
-  bool for_trainers = false;  ///< training state, rather than files for inference
-  std::string load_name{};    ///< as `load` calls it; "" = not written by it
+  bool for_trainers = false;            ///< training state, rather than files for inference
+  std::string load_name{};              ///< as `load` calls it; "" = not written by it
+  std::vector<std::string> synonyms{};  ///< other names of it
 };
 std::vector<FormatInfo> known_formats();
 

@@ -6,7 +6,11 @@
 #include <utility>
 
 #include "convert/foreign_names.hpp"
+#include "convert/nearest_path.hpp"
+#include "convert/other_files.hpp"
 #include "convert/several_checkpoints.hpp"
+#include "engine/store/partial_name.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/text/name_list.hpp"
 
@@ -63,6 +67,12 @@ Detection candidates_at(const Place& place) {
 std::string seen_in(const Place& place) {
   if (place.directory) {
     if (place.entries.empty()) return "the directory is empty";
+    NameList unfinished;
+    for (const DirEntry& entry : place.entries)
+      if (is_in_partial(entry.name)) unfinished.add(entry.name);
+    if (unfinished.count() == place.entries.size())
+      return fmt::format("no finished checkpoint here, only {} that did not finish: {}",
+                         unfinished.count() == 1 ? "a save or conversion" : "saves or conversions", unfinished.text());
     NameList names;
     for (const DirEntry& entry : place.entries) names.add(entry.name);
     return fmt::format("no known checkpoint here; it holds {}", names.text());
@@ -80,10 +90,15 @@ std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
   std::vector<OneCheckpoint> directories;
   const ForeignNames names = foreign_names();
   for (const DirEntry& entry : place.entries) {
-    if (entry.kind == FileInfo::Kind::directory && !entry.name.starts_with('.'))
-      directories.push_back({.name = entry.name, .step = names.step_in(entry.name)});
+    if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.') || is_in_partial(entry.name)) continue;
+    const auto own = CheckpointName::parse(entry.name);
+    directories.push_back({.name = entry.name,
+                           .step = own ? std::optional(own->step) : names.step_in(entry.name),
+                           .generation = own ? own->generation : 0});
   }
-  std::ranges::stable_sort(directories, [](const OneCheckpoint& a, const OneCheckpoint& b) { return a.step > b.step; });
+  std::ranges::stable_sort(directories, [](const OneCheckpoint& a, const OneCheckpoint& b) {
+    return std::pair(a.generation, a.step) > std::pair(b.generation, b.step);
+  });
   std::vector<OneCheckpoint> out;
   for (std::size_t i = 0; i < std::min(directories.size(), kSubdirectoriesTried); ++i) {
     OneCheckpoint& one = directories[i];
@@ -99,13 +114,25 @@ std::vector<OneCheckpoint> checkpoints_below(const Place& place) {
   return out;
 }
 
+/// OWNER/MODEL may be meant as a repository of the Hugging Face Hub; empty for other paths.
+std::string hint_hub(Io& io, const std::string& path) {
+  const std::size_t slash = path.find('/');
+  const bool is_pair = slash != std::string::npos && slash != 0 && slash == path.rfind('/') && slash + 1 < path.size();
+  if (!is_pair || path.front() == '.' || path.front() == '~' || io.stat(path.substr(0, slash))) return {};
+  return fmt::format("a model of the Hugging Face Hub? huggingface-cli download {} --local-dir DIR", path);
+}
+
+std::string hint_formats() {
+  return "formats that can be read: " + readable_formats();
+}
+
 std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& below) {
-  if (below.empty()) return "formats that can be read: " + readable_formats();
+  if (below.empty()) return hint_formats();
   return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);
 }
 
 /// A file that is not a checkpoint may be part of its directory's: an index, a tracker, one rank's data.
-std::string hint_above(const Place& place) {
+std::optional<std::string> hint_above(const Place& place) {
   const std::string above = parent_path(place.root);
   if (const auto outer = place_at(place.io, above); outer) {
     const Detection detection = detect(*outer);
@@ -113,7 +140,7 @@ std::string hint_above(const Place& place) {
       return fmt::format("the directory {} looks like {} ({}): give that path", above,
                          detection.found.front().format->name, detection.found.front().match.why);
   }
-  return "formats that can be read: " + readable_formats();
+  return std::nullopt;
 }
 
 }  // namespace
@@ -129,7 +156,14 @@ std::string readable_formats() {
 }
 
 Result<Place> place_at(Io& io, const std::string& root) {
-  CKPT_TRY(const FileInfo info, io.stat(root));
+  const auto found = io.stat(root);
+  if (!found && found.error().code == Errc::not_found) {
+    const std::string near = nearest_path(io, root);
+    return fail(about_path(root, Errc::not_found, "no such file or directory",
+                           near.empty() ? hint_hub(io, root) : fmt::format("did you mean {}?", near)));
+  }
+  if (!found) return fail(found.error());
+  const FileInfo& info = *found;
   if (info.kind == FileInfo::Kind::other)
     return fail(about_path(root, Errc::unsupported, "neither a file nor a directory"));
   Place place{.io = io, .root = root, .directory = info.kind == FileInfo::Kind::directory};
@@ -149,8 +183,15 @@ Result<Found> choose(const Place& place) {
     std::vector<OneCheckpoint> below;
     if (place.directory) below = checkpoints_below(place);
     if (below.size() > 1) return fail(several_checkpoints(place.root, std::move(below)));
+    if (const auto other = other_file(place)) {
+      const std::optional<std::string> above = other->may_be_part ? hint_above(place) : std::nullopt;
+      return fail(about_path(place.root, other->code, other->what,
+                             above                 ? *above
+                             : other->hint.empty() ? hint_formats()
+                                                   : other->hint));
+    }
     return fail(about_path(place.root, Errc::unsupported, seen_in(place),
-                           place.directory ? hint_below(place, below) : hint_above(place)));
+                           place.directory ? hint_below(place, below) : hint_above(place).value_or(hint_formats())));
   }
   std::string list;
   std::string flags;
@@ -160,6 +201,15 @@ Result<Found> choose(const Place& place) {
   }
   return fail(
       about_path(place.root, Errc::ambiguous, "more than one format matches: " + list, "choose one with " + flags));
+}
+
+Result<std::optional<UnreadFormat>> find_unread(Io& io, const std::string& path, std::string_view from) {
+  CKPT_TRY(const Place place, place_at(io, join_path(path, "")));
+  CKPT_TRY(Found found, from.empty() ? choose(place) : forced(place, from));
+  if (found.format->reader) return std::nullopt;
+  return UnreadFormat{.format = found.format,
+                      .root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where),
+                      .match = std::move(found.match)};
 }
 
 std::optional<Error> mistaken(const Place& place, const Format& forced) {
@@ -187,6 +237,16 @@ Result<Found> forced(const Place& place, std::string_view from) {
   return Found{format, Match{}};
 }
 
+Result<std::vector<OneCheckpoint>> find_checkpoints_below(Io& io, const std::string& path) {
+  CKPT_TRY(const Place place, place_at(io, join_path(path, "")));
+  if (!place.directory) return std::vector<OneCheckpoint>{};
+  const Detection detection = candidates_at(place);
+  if (!detection.found.empty() || detection.refusal) return std::vector<OneCheckpoint>{};
+  auto out = checkpoints_below(place);
+  sort_newest_first(out);
+  return out;
+}
+
 Recognition recognise(Io& io, const std::string& path) {
   const auto place = place_at(io, join_path(path, ""));
   if (!place) return {};
@@ -206,12 +266,10 @@ Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {
 }
 
 Result<std::optional<UnreadSummary>> summarize_unread(Io& io, const std::string& path, std::string_view from) {
-  CKPT_TRY(const Place place, place_at(io, join_path(path, "")));
-  CKPT_TRY(const Found found, from.empty() ? choose(place) : forced(place, from));
-  if (found.format->reader || found.format->count_files == nullptr) return std::nullopt;
-  const std::string root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where);
-  CKPT_TRY(const std::uint64_t files, found.format->count_files(io, root));
-  return UnreadSummary{.format = found.format, .file_count = files};
+  CKPT_TRY(const auto found, find_unread(io, path, from));
+  if (!found || found->format->count_files == nullptr) return std::nullopt;
+  CKPT_TRY(const std::uint64_t files, found->format->count_files(io, found->root));
+  return UnreadSummary{.format = found->format, .file_count = files};
 }
 
 }  // namespace ckpt

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convert/format.hpp"
+#include "convert/several_checkpoints.hpp"
 
 namespace ckpt {
 
@@ -40,6 +41,16 @@ struct Candidate {
 ///         it
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path);
 
+/// A checkpoint that is only recognised, and where it is.
+struct UnreadFormat {
+  const Format* format = nullptr;
+  std::string root{};  ///< its directory or file
+  Match match{};
+};
+/// Nothing if the format can be read.
+/// errors  as open_source
+Result<std::optional<UnreadFormat>> find_unread(Io& io, const std::string& path, std::string_view from);
+
 /// The known facts about a checkpoint that is only recognised.
 struct UnreadSummary {
   const Format* format = nullptr;
@@ -48,6 +59,11 @@ struct UnreadSummary {
 /// Detects, and checks names and sizes. Nothing if the format can be read, or nothing is known.
 /// errors  as open_source
 Result<std::optional<UnreadSummary>> summarize_unread(Io& io, const std::string& path, std::string_view from);
+
+/// The checkpoints one level below a directory that is not a checkpoint itself, newest first; none below any other
+/// path. If there are very many, only those with the greatest steps.
+/// errors  as Io::stat and Io::list
+Result<std::vector<OneCheckpoint>> find_checkpoints_below(Io& io, const std::string& path);
 
 /// The result of detection for a path, without opening it.
 struct Recognition {

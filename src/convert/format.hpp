@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "convert/place.hpp"
@@ -80,7 +81,8 @@ struct FormatNames {
 /// the folder has them: without a reader it is recognised only, and opening gives `unsupported`.
 struct Format {
   std::string_view name;
-  std::string_view summary;  ///< one line for people
+  std::string_view summary;                      ///< one line for people
+  std::span<const std::string_view> synonyms{};  ///< other names that --from and --to accept
   /// Nothing when this is not such a checkpoint. Looks at names and first bytes only.
   Result<std::optional<Match>> (*detect)(const Place& place);
   /// Suffixes of its files: without --to, a target with such a suffix is refused if the format has no writer for it.
@@ -99,6 +101,8 @@ struct Format {
   /// available.
   /// errors  incomplete: one is missing, or empty
   Result<std::uint64_t> (*count_files)(Io& io, const std::string& root) = nullptr;
+  /// For formats without a reader, or null: what their metadata says, as names and texts for people.
+  Result<std::vector<std::pair<std::string, std::string>>> (*describe)(Io& io, const std::string& root) = nullptr;
 
   KeepsExtras extras() const { return writer ? writer->extras : KeepsExtras::no; }
 };

@@ -15,7 +15,10 @@
   FORMAT(orbax)               /* named/ */                                               \
   FORMAT(deepspeed_universal) /* deepspeed/universal/: what ds_to_universal.py writes */ \
   FORMAT(gguf)                /* named/ */                                               \
-  FORMAT(numpy)               /* numpy/: written in parts by `load`, not read */
+  FORMAT(numpy)               /* numpy/: written in parts by `export`, not read */       \
+  FORMAT(onnx)                /* named/ */                                               \
+  FORMAT(tensorflow)          /* named/ */                                               \
+  FORMAT(torchscript)         /* named/ */
 
 namespace ckpt {
 

@@ -95,9 +95,19 @@ Result<> identify_files(Source& source) {
 /// The error for a format without a reader.
 Error not_read(const std::string& root, const Found& found) {
   return about_path(root, Errc::unsupported,
-                    fmt::format("this is {} ({}), which this version recognises but does not read",
-                                found.format->summary, found.match.why),
+                    fmt::format("{} ({}): reading it is not supported", found.format->summary, found.match.why),
                     found.match.hint.empty() ? "formats that can be read: " + readable_formats() : found.match.hint);
+}
+
+/// The command that copies the files of a URL here.
+std::string download_hint(const std::string& url) {
+  const std::string rest = url.substr(url.find("://") + 3);
+  if (url.starts_with("hf://"))
+    return fmt::format("download it first: huggingface-cli download {} --local-dir DIR", rest);
+  if (url.starts_with("s3://")) return fmt::format("download it first: aws s3 cp --recursive {} DIR", url);
+  if (url.starts_with("gs://")) return fmt::format("download it first: gcloud storage cp -r {} DIR", url);
+  if (url.starts_with("http")) return fmt::format("download it first: curl -LO {}", url);
+  return "copy the checkpoint to a file system first";
 }
 
 /// A trainer's state next to the weights belongs to the checkpoint.
@@ -155,8 +165,7 @@ Error Source::explained(Error error) const {
 Result<Source> open_source(Io& io, const std::string& path, std::string_view from, const ReadOptions& options) {
   if (path.empty()) return fail(Errc::not_found, "an empty path");
   if (path.find("://") != std::string::npos)
-    return fail(
-        about_path(path, Errc::unsupported, "URLs cannot be read", "copy the checkpoint to a file system first"));
+    return fail(about_path(path, Errc::unsupported, "URLs cannot be read", download_hint(path)));
   const std::string given = join_path(path, "");
   // Of a file inside an unfinished directory too: uncommitted work is never read.
   if (is_in_partial(given))
@@ -172,11 +181,13 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (!found.format->reader) return fail(not_read(source.root, found));
   // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
   // reported by the reader.
-  auto lease = Lease::take(io, source.root, foreign_names());
-  if (lease) {
-    source.lease = *std::move(lease);
-  } else if (lease.error().code == Errc::locked) {
-    return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
+  if (options.lease) {
+    auto lease = Lease::take(io, source.root, foreign_names());
+    if (lease) {
+      source.lease = *std::move(lease);
+    } else if (lease.error().code == Errc::locked) {
+      return fail(with_hint(std::move(lease).error(), "another process is replacing or deleting it; try again later"));
+    }
   }
   source.files = std::make_shared<SourceFiles>();
   source.io = make_source_io(io, source.files, options.stop);

@@ -22,6 +22,7 @@ struct ReadOptions {
   const std::atomic<bool>* stop = nullptr;
   /// Also reports other data next to the files of the checkpoint, and which files are `settings`.
   bool find_beside = false;
+  bool lease = true;         ///< false: takes no lock, for looking at names only
   bool state_beside = true;  ///< joins the result of FormatReader::open_beside; else that counts as other data
   /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
   /// own.

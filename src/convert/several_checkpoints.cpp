@@ -30,7 +30,8 @@ std::optional<std::uint64_t> number_in_name(std::string_view name) {
 void sort_newest_first(std::vector<OneCheckpoint>& all) {
   const bool by_step = std::ranges::all_of(all, [](const OneCheckpoint& one) { return one.step.has_value(); });
   const auto age = [&](const OneCheckpoint& one) {
-    return std::tuple(by_step ? *one.step : 0, one.mtime_ns, number_in_name(one.name).value_or(0), one.name);
+    return std::tuple(one.generation, by_step ? *one.step : 0, one.mtime_ns, number_in_name(one.name).value_or(0),
+                      one.name);
   };
   std::ranges::sort(all, [&](const OneCheckpoint& a, const OneCheckpoint& b) { return age(a) > age(b); });
 }

@@ -13,11 +13,12 @@ namespace ckpt {
 struct OneCheckpoint {
   std::string name;  ///< below the directory
   std::optional<std::uint64_t> step{};
+  std::uint64_t generation = 0;  ///< of one of ours: orders the saves of a run; else 0
   std::int64_t mtime_ns = 0;
   std::string why{};  ///< how it was recognised; may be empty
 };
 
-/// Sorts the newest first: by step where all have one, else by the time of their files.
+/// Sorts the newest first: by generation, then by step where all have one, else by the time of their files.
 void sort_newest_first(std::vector<OneCheckpoint>& all);
 
 /// `ambiguous`: names them with their steps, newest first, and offers the newest. `all` has at least two.

@@ -84,5 +84,13 @@ def case_doctor_of_a_store_names_what_is_wrong_in_it(sh):
     check(not list(sh.path("store/.ckpt").glob("doctor*")), "something stays behind")
 
 
+
+def case_the_store_is_named_in_every_way(sh):
+    sh.path("st").mkdir()
+    for words, env in ((("st",), {}), (("--store", "st"), {}), ((), {"CKPT_STORE": "st"}), (("st",), {"CKPT_STORE": "elsewhere"})):
+        check(sh.document("doctor", *words, env=env)["data"]["path"] == "st", f"{words} {env}")
+    sh.run("doctor", "st", "--store", "st", code=2, err="DIR and --store exclude each other")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

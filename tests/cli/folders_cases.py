@@ -375,14 +375,15 @@ def case_a_folder_of_checkpoints_names_the_newest(sh):
     for step in (100, 1000, 900):
         shutil.copytree(sh.checkpoint(SINGLE), sh.path(f"hf/checkpoint-{step}"))
     sh.path("hf/logs").mkdir()
-    sh.run("inspect", "hf", code=12,
+    sh.run("save", "hf", "--run", "r", "--step", "1", code=12,
            err=["3 checkpoints, not one: checkpoint-1000 .step 1000., checkpoint-900 .step 900., checkpoint-100 .step 100.",
                 "give the path of one: hf/checkpoint-1000 is the newest, safetensors .1 .*safetensors"])
+    sh.run("inspect", "hf", err="^note: hf is a directory of checkpoints: using checkpoint-1000, the newest of its 3 checkpoints$")
     for step in range(2000, 2040):
         sh.path(f"hf/logs-{step}").mkdir()
     shutil.rmtree(sh.path("hf/checkpoint-100"))
     shutil.rmtree(sh.path("hf/checkpoint-900"))
-    sh.run("inspect", "hf", code=12, err="hf")
+    sh.run("inspect", "hf", err="using checkpoint-1000, its only checkpoint$")
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def case_slices_of_a_load(sh):
     def make(count):
         source = safetensors(sh.path(f"{count}.safetensors"), [f"t{i}" for i in range(count)])
         words = [word for i in range(count) for word in ("--slice", f"t{i}[0:1]")]
-        return ["load", source, f"out{count}", "--to", "npy", "-n", *words]
+        return ["export", source, f"out{count}", "--to", "npy", "-n", *words]
 
     grows(sh, 2000, make)
 

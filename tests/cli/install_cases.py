@@ -14,7 +14,7 @@ def case_the_installed_program_finds_its_plug_in_and_its_helper(sh):
               "share/fish/vendor_completions.d/ckpt.fish", "share/ckpt/schemas/convert.schema.json",
               "include/ckpt/ckpt.h", "include/ckpt/ckpt.hpp", "include/ckpt/comm.h", "include/ckpt/mpi.hpp"]
     if sh.pages:
-        wanted += [f"share/man/man1/{page}.1" for page in ("ckpt", "ckpt-convert", "ckpt-doctor", "ckpt-inspect", "ckpt-list", "ckpt-load",
+        wanted += [f"share/man/man1/{page}.1" for page in ("ckpt", "ckpt-convert", "ckpt-doctor", "ckpt-inspect", "ckpt-list", "ckpt-export",
                                                            "ckpt-ls", "ckpt-mark", "ckpt-materialize", "ckpt-next-save", "ckpt-pin", "ckpt-plan", "ckpt-prune", "ckpt-repair", "ckpt-rm", "ckpt-save", "ckpt-status", "ckpt-undelete",
                                                            "ckpt-unpin", "ckpt-verify", "ckpt-why")]
     missing = [name for name in wanted if name not in files]

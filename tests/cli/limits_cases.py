@@ -77,7 +77,7 @@ def case_names_too_long_for_a_partial_are_refused(sh):
     source = sh.checkpoint("safetensors/single")
     sh.run("convert", source, "x" * 208, code=2, err=["208 bytes", "a target is 207", "255"])
     sh.run("convert", source, "x" * 207, out="^done ")
-    sh.run("load", source, "y" * 250, "--to", "npy", code=2, err="a target is 207")
+    sh.run("export", source, "y" * 250, "--to", "npy", code=2, err="a target is 207")
     sh.run("save", source, "--store", "s", "--run", "r" * 300, "--step", "1", code=2, err="a name has 300 bytes; the limit is 255")
 
 
@@ -164,7 +164,7 @@ def case_names_that_hide_something_are_shown_for_what_they_are(sh):
     name = "a\u202eb\u200bc\ufeffd\u009b"
     header = json.dumps({name: {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]}}, ensure_ascii=False).encode()
     sh.path("m.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-    sh.run("ls", "m.safetensors", out=r"^a\?b\?c\?d\?\t")
+    sh.run("ls", "--tsv", "m.safetensors", out=r"^a\?b\?c\?d\?\t")
     shown = sh.run("ls", "m.safetensors", "--json").out
     check(all(f"\\u{ord(c):04x}" in shown and c not in shown for c in "\u202e\u200b\ufeff\u009b"), shown)
     check(sh.document("ls", "m.safetensors")["data"]["tensors"][0]["name"] == name, "another name")
@@ -212,7 +212,7 @@ def case_a_dimension_that_a_format_holds_signed_is_never_written_wrong(sh):
         for form in ("safetensors", "ckpt"):
             sh.run("convert", source, f"{form}-{number}", "--to", form)
             sh.run("verify", f"{form}-{number}", "--against", source, out="2 identical")
-        sh.run("load", source, f"npy-{number}", "--to", "npy", code=12, err="NumPy holds no dimension or stride of 2.63")
+        sh.run("export", source, f"npy-{number}", "--to", "npy", code=12, err="NumPy holds no dimension or stride of 2.63")
 
 
 if __name__ == "__main__":

@@ -249,7 +249,7 @@ def case_a_private_source_gives_a_private_result(sh):
     sh.run("convert", source, "out")
     sh.run("convert", file, "one.safetensors")
     sh.run("save", source, "--store", "store", "--run", "r", "--step", "1")
-    sh.run("load", source, "loaded.safetensors")
+    sh.run("export", source, "loaded.safetensors")
     for name in ("out", "one.safetensors", "store/r/step-000000001.g1", "loaded.safetensors"):
         check(modes(sh.path(name)) <= {"0o700", "0o600"}, f"{name}: {modes(sh.path(name))}")
 

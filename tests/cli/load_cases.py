@@ -37,7 +37,7 @@ def whole(sh, name):
 
 
 def case_load_takes_rows_into_one_npy_file(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "rows.npy", "--slice", "wte.weight[3:7, :]",
+    sh.run("export", sh.checkpoint(ZERO2), "rows.npy", "--slice", "wte.weight[3:7, :]",
            out=["^note    npy: a tensor of BF16 is written as the bits in uint16", r"^tensor  wte.weight\[3:7, :\]   BF16 \[4, 32\]$",
                 "^done    1 file, .*: rows.npy$"])
     dtype, shape, data = whole(sh, ZERO2)["wte.weight"]
@@ -46,7 +46,7 @@ def case_load_takes_rows_into_one_npy_file(sh):
 
 
 def case_load_takes_columns_and_indices(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "out", "--to", "npy", "--slice", "wte.weight[:, -2:]", "--slice", "h.0.fc.weight[5]",
+    sh.run("export", sh.checkpoint(ZERO2), "out", "--to", "npy", "--slice", "wte.weight[:, -2:]", "--slice", "h.0.fc.weight[5]",
            "--slice", "ln_f.bias[1, ...]")
     held = whole(sh, ZERO2)
     columns = b"".join(held["wte.weight"][2][64 * row + 60:64 * row + 64] for row in range(101))
@@ -58,14 +58,14 @@ def case_load_takes_columns_and_indices(sh):
 
 def case_load_writes_every_tensor_of_every_format_as_npy(sh):
     for name in FORMATS:
-        sh.run("load", sh.checkpoint(name), "all", "--to", "npy", "-q")
+        sh.run("export", sh.checkpoint(name), "all", "--to", "npy", "-q")
         sh.run("convert", sh.checkpoint(name), "whole.safetensors", "-q", "--overwrite")
         held = tensors(sh.path("whole.safetensors"))
         files = {unquote(f.name.removesuffix(".npy")): npy(f) for f in sh.path("all").iterdir()}
         check(set(files) == set(held), f"{name}: {set(files) ^ set(held)}")
         for tensor, (_, shape, data) in held.items():
             check(files[tensor][1:] == (tuple(shape), data), f"{name}: {tensor}")
-        sh.run("load", sh.checkpoint(name), "all", "--to", "npy", "--overwrite", "--only", next(iter(held)).replace("[", "[[]"))
+        sh.run("export", sh.checkpoint(name), "all", "--to", "npy", "--overwrite", "--only", next(iter(held)).replace("[", "[[]"))
         check(len(os.listdir(sh.path("all"))) == 1, "not replaced")
         for file in sh.path("all").iterdir():
             file.unlink()
@@ -74,7 +74,7 @@ def case_load_writes_every_tensor_of_every_format_as_npy(sh):
 
 def case_load_writes_one_safetensors_file_with_its_slices(sh):
     for target in ("part.safetensors", "without_suffix"):
-        words = ("load", sh.checkpoint(ZERO2), target, "--to", "safetensors", "--only", "h.0.*", "--slice", "h.0.fc.weight[-2:, 1:3]")
+        words = ("export", sh.checkpoint(ZERO2), target, "--to", "safetensors", "--only", "h.0.*", "--slice", "h.0.fc.weight[-2:, 1:3]")
         sh.run(*words)
         part = tensors(sh.path(target))
         held = whole(sh, ZERO2)
@@ -88,12 +88,12 @@ def case_load_writes_one_safetensors_file_with_its_slices(sh):
 
 
 def case_load_takes_a_tied_name_for_its_tensor(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "head.npy", "--slice", "lm_head.weight[0]", out=r"^tensor  wte.weight\[0\]")
+    sh.run("export", sh.checkpoint(ZERO2), "head.npy", "--slice", "lm_head.weight[0]", out=r"^tensor  wte.weight\[0\]")
     check(npy(sh.path("head.npy"))[2] == whole(sh, ZERO2)["wte.weight"][2][:64], "other bytes")
 
 
 def case_load_of_an_empty_slice_is_an_empty_array(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "none.npy", "--slice", "wte.weight[200:]")
+    sh.run("export", sh.checkpoint(ZERO2), "none.npy", "--slice", "wte.weight[200:]")
     check(npy(sh.path("none.npy")) == ("<u2", (0, 32), b""), "not empty")
 
 
@@ -101,7 +101,7 @@ def case_load_names_files_safely(sh):
     names = {"../up": "%2E./up", ".hidden": "%2Ehidden", "a/b": "a%2Fb", "sp ace": "sp%20ace", "é": "%C3%A9", "x" * 300: None}
     header = json.dumps({n: {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i, n in enumerate(names)}).encode()
     sh.path("odd.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(range(len(names))))
-    document = sh.document("load", "odd.safetensors", "out", "--to", "npy")
+    document = sh.document("export", "odd.safetensors", "out", "--to", "npy")
     files = {t["name"]: t["file"] for t in document["data"]["tensors"]}
     check(set(os.listdir(sh.path("out"))) == set(files.values()) and len(files) == len(names), str(files))
     for i, (name, file) in enumerate(names.items()):
@@ -111,11 +111,13 @@ def case_load_names_files_safely(sh):
 
 
 def case_load_of_an_unknown_name_is_10_and_suggests_the_nearest(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "x.npy", "--slice", "wte.weigth[0]", code=10,
+    sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--slice", "wte.weigth[0]", code=10,
            id="E1000", err=["no such tensor", "did you mean 'wte.weight'", "nothing was written to x.npy"])
-    sh.run("load", sh.checkpoint(ZERO2), "x.npy", "--slice", "qqqqqqqq[0]", code=10, err="lists the names")
-    sh.run("load", sh.checkpoint(ZERO2), "x.npy", "--only", "nothing.*", code=10, err="no tensor matches --only")
-    sh.run("load", "missing", "x.npy", code=10)
+    sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--slice", "qqqqqqqq[0]", code=10, err="lists the names")
+    sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--only", "nothing.*", code=10, err="no tensor matches --only")
+    sh.run("convert", sh.checkpoint(ZERO2), "x", "--only", "weight", code=10, err="did you mean --only weights[?]")
+    sh.run("convert", sh.checkpoint(ZERO2), "x", "--only", "wte.weigth", code=10, err="did you mean --only wte.weight[?]")
+    sh.run("export", "missing", "x.npy", code=10)
     check(os.listdir(sh.directory) == [], "left-overs")
 
 
@@ -133,32 +135,32 @@ def case_load_refuses_what_it_cannot_do_as_usage(sh):
             (("x", "--to", "npy", "--slice", "wte.weight[0]", "--slice", "wte.weight[1]"), "more than one --slice for this tensor"),
             (("x", "--to", "npy", "--only", "h.*", "--slice", "wte.weight[0]"), "--only excludes it"),
             (("x.npy", "--slice", "wte.weight[0]", "--steps"), "--steps")):
-        sh.run("load", source, *words, code=2, err=pattern)
-    sh.run("load", source, code=2, err="ckpt load CKPT OUT")
-    sh.run("load", source, "no/such/x.npy", "--slice", "wte.weight[0]", code=10, err="directory no/such does not exist")
+        sh.run("export", source, *words, code=2, err=pattern)
+    sh.run("export", source, code=2, err="ckpt export CKPT OUT")
+    sh.run("export", source, "no/such/x.npy", "--slice", "wte.weight[0]", code=10, err="directory no/such does not exist")
     check(os.listdir(sh.directory) == [], "left-overs")
 
 
 def case_load_replaces_only_when_asked_and_only_what_is_alike(sh):
     source = sh.checkpoint(ZERO2)
-    sh.run("load", source, "x.npy", "--slice", "wte.weight[0]")
+    sh.run("export", source, "x.npy", "--slice", "wte.weight[0]")
     before = sh.path("x.npy").read_bytes()
-    sh.run("load", source, "x.npy", "--slice", "wte.weight[1]", code=2, id="E201", err=["x.npy: already exists"])
+    sh.run("export", source, "x.npy", "--slice", "wte.weight[1]", code=2, id="E201", err=["x.npy: already exists"])
     check(sh.path("x.npy").read_bytes() == before, "changed")
-    sh.run("load", source, "x.npy", "--slice", "wte.weight[1]", "--overwrite")
+    sh.run("export", source, "x.npy", "--slice", "wte.weight[1]", "--overwrite")
     check(sh.path("x.npy").read_bytes() != before, "not replaced")
     sh.path("mine").mkdir()
     sh.path("mine/notes.txt").write_text("keep")
-    sh.run("load", source, "mine", "--to", "npy", "--only", "h.*", "--overwrite", code=2)
+    sh.run("export", source, "mine", "--to", "npy", "--only", "h.*", "--overwrite", code=2)
     check(sh.path("mine/notes.txt").read_text() == "keep", "a stranger's directory was replaced")
 
 
 def case_load_of_broken_checkpoints_has_the_codes_of_convert(sh):
     for name, code in (("zero2_missing_rank", 13), ("pickle_os_system", 15), ("st_overlap", 15), ("zip_truncated", 15),
                        ("hf_index_missing_file", 13), ("hdf5_truncated", 15 if os.access(os.path.join(os.path.dirname(sh.program), "ckpt-h5"), os.X_OK) else 12)):
-        sh.run("load", sh.checkpoint(f"broken/{name}"), "out", "--to", "npy", code=code, id=rf"E{code}\d*")
+        sh.run("export", sh.checkpoint(f"broken/{name}"), "out", "--to", "npy", code=code, id=rf"E{code}\d*")
     sh.path("text").write_text("no checkpoint")
-    sh.run("load", "text", "out", "--to", "npy", code=12)
+    sh.run("export", "text", "out", "--to", "npy", code=12)
     check(sorted(os.listdir(sh.directory)) == ["text"], "left-overs")
 
 
@@ -168,34 +170,34 @@ def case_load_of_a_damaged_universal_source_is_15(sh):
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    sh.run("load", "u", "out", "--to", "npy", "--only", "h.*", code=15, id="E1503")
-    sh.run("load", "u", "out", "--to", "npy", "--only", "h.*", "--verify", "none")
+    sh.run("export", "u", "out", "--to", "npy", "--only", "h.*", code=15, id="E1503")
+    sh.run("export", "u", "out", "--to", "npy", "--only", "h.*", "--verify", "none")
 
 
 def case_load_dry_run_writes_nothing(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "out", "--to", "npy", "-n", out=["dry run: ", "tensor  30 more; -v shows all"])
+    sh.run("export", sh.checkpoint(ZERO2), "out", "--to", "npy", "-n", out=["dry run: ", "tensor  30 more; -v shows all"])
     check(os.listdir(sh.directory) == [], "something was written")
 
 
 def case_load_that_finds_part_of_what_was_asked_is_3(sh):
-    document = sh.document("load", sh.checkpoint(ZERO2), "out", "--to", "npy", "--only", "h.*", "--only", "nothing", code=3)
+    document = sh.document("export", sh.checkpoint(ZERO2), "out", "--to", "npy", "--only", "h.*", "--only", "nothing", code=3)
     check(document["data"]["partial"] and any("nothing" in w["text"] for w in document["warnings"]), str(document))
 
 
 def case_load_fits_its_schema(sh):
     for i, name in enumerate(FORMATS):
-        data = sh.document("load", sh.checkpoint(name), f"out{i}", "--to", "npy")["data"]
+        data = sh.document("export", sh.checkpoint(name), f"out{i}", "--to", "npy")["data"]
         check(len(data["tensors"]) == len(data["target"]["files"]) > 0, str(data))
         check({t["file"] for t in data["tensors"]} == {f["path"] for f in data["target"]["files"]}, str(data))
-    data = sh.document("load", sh.checkpoint(ZERO2), "s.npy", "--slice", "wte.weight[0:2]")["data"]
+    data = sh.document("export", sh.checkpoint(ZERO2), "s.npy", "--slice", "wte.weight[0:2]")["data"]
     check(data["tensors"] == [{"name": "wte.weight", "slice": "[0:2]", "dtype": "BF16", "shape": [2, 32], "bytes": 128, "file": None}],
           str(data["tensors"]))
-    sh.document("load", sh.checkpoint(ZERO2), "s.npy", "--slice", "wte.weight[0:2]", code=2)
+    sh.document("export", sh.checkpoint(ZERO2), "s.npy", "--slice", "wte.weight[0:2]", code=2)
 
 
 def case_load_is_the_same_within_a_small_memory_and_with_threads(sh):
-    sh.run("load", sh.checkpoint(ZERO2), "a.safetensors")
-    sh.run("load", sh.checkpoint(ZERO2), "b.safetensors", "--memory", "256M", "--io", "threads", "--threads", "1")
+    sh.run("export", sh.checkpoint(ZERO2), "a.safetensors")
+    sh.run("export", sh.checkpoint(ZERO2), "b.safetensors", "--memory", "256M", "--io", "threads", "--threads", "1")
     check(sh.path("a.safetensors").read_bytes() == sh.path("b.safetensors").read_bytes(), "other bytes")
 
 

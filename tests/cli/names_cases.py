@@ -25,7 +25,7 @@ def case_verbs_that_read_a_checkpoint_take_its_name(sh):
     tensors = sh.run("ls", "-q", newest).out
     check(sh.run("ls", "-q", "@latest", *STORE).out == tensors, "other tensors")
     tensor = tensors.splitlines()[0]
-    sh.run("load", "demo@8", "a.npy", "--only", tensor, *STORE, out="^done ")
+    sh.run("export", "demo@8", "a.npy", "--only", tensor, *STORE, out="^done ")
     sh.run("convert", "@best", "best", *STORE, out="^done ")
     sh.run("verify", "best", "--against", best, out="0 different")
     sh.run("repair", "demo@7", *STORE, out="1 checkpoint checked")
@@ -61,7 +61,7 @@ def case_the_store_is_given_or_in_the_environment_or_here(sh):
 
 def case_what_is_neither_path_nor_name_is_said_alike_by_every_verb(sh):
     make_store(sh)
-    words = {"verify": (), "inspect": (), "ls": (), "load": ("x.npy",), "convert": ("x",), "repair": (), "plan": ("--bw", "1G"),
+    words = {"verify": (), "inspect": (), "ls": (), "export": ("x.npy",), "convert": ("x",), "repair": (), "plan": ("--bw", "1G"),
              "save": ("--run", "r", "--step", "1")}
     for verb, more in words.items():
         sh.run(verb, "demo@9", *more, *STORE, code=10, err=["demo@9: run 'demo' has no step 9 .in runs; not a path either",

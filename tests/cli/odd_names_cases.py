@@ -100,7 +100,7 @@ def case_every_target_holds_a_name_or_refuses_it_when_planning(sh):
 def case_arrays_get_file_names_of_their_own(sh):
     for word, names in NAMES.items():
         source = make_source(sh, word, names)
-        sh.run("load", source, sh.path("arrays"), "--to", "npy")
+        sh.run("export", source, sh.path("arrays"), "--to", "npy")
         files = os.listdir(sh.path("arrays"))
         check(len(files) == len(names) and all(f.endswith(".npy") and len(f) > 4 for f in files), f"{word}: {files}")
         shutil.rmtree(sh.path("arrays"))
@@ -110,7 +110,7 @@ def case_an_empty_name_is_the_reason_that_deepspeed_gives(sh):
     torch_file.save(trained(["", "w"]), sh.path("source.pt"))
     for stage in "0123":
         sh.run("convert", "source.pt", "out", "--to", "deepspeed", "--zero-stage", stage, "--dp", "1", "-n", code=12,
-               err=["^error: out: convert: '': no module of torch has a parameter or buffer with an empty part in its name", "--map FILE"])
+               err=["^error: out: '': no module of torch has a parameter or buffer with an empty part in its name", "--map FILE"])
     sh.run("convert", "source.pt", "out", "--to", "deepspeed-universal", "-n", code=12, err="'': no module of torch")
     sh.run("convert", "source.pt", "kept", "--to", "ckpt")
     sh.run("convert", "kept", "out", "--to", "deepspeed", "--zero-stage", "1", "--dp", "1", "-n", code=12, err="'': no module of torch")

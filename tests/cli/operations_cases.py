@@ -180,7 +180,7 @@ def case_every_verb_has_its_completions_and_its_page(sh):
             check(f"--{flag}[" in zsh, f"zsh: {verb} --{flag}")
             check(re.search(rf"-l {flag}\b", fish), f"fish: {verb} --{flag}")
         own = flags - common
-        if own or verb in ("convert", "load", "verify", "inspect", "ls"):
+        if own or verb in ("convert", "export", "verify", "inspect", "ls"):
             paged.add("ckpt-" + verb)
     listed = re.search(r"set\(pages ([^)]*)\)", (sh.golden / "../../cli/CMakeLists.txt").read_text())[1].split()
     check(set(listed) == paged, f"pages: {sorted(set(listed) ^ paged)}")

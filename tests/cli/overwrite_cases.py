@@ -209,13 +209,13 @@ def case_a_link_is_not_followed(sh):
 
 def case_load_replaces_its_own_form_only(sh):
     for _ in range(2):
-        sh.run("load", sh.checkpoint(SINGLE), "arrays", "--to", "npy", "--overwrite")
-        sh.run("load", sh.checkpoint(TIED), "arrays", "--to", "npy", "--overwrite", out="^replace arrays, ")
+        sh.run("export", sh.checkpoint(SINGLE), "arrays", "--to", "npy", "--overwrite")
+        sh.run("export", sh.checkpoint(TIED), "arrays", "--to", "npy", "--overwrite", out="^replace arrays, ")
     (sh.path("arrays") / "notes.txt").write_text("x")
-    refused(sh, "arrays", verb="load", to="npy")
+    refused(sh, "arrays", verb="export", to="npy")
     (sh.path("arrays") / "notes.txt").unlink()
     (sh.path("arrays") / "data.npz").write_bytes(b"PK")
-    refused(sh, "arrays", "data.npz", verb="load", to="npy")
+    refused(sh, "arrays", "data.npz", verb="export", to="npy")
 
 
 def case_names_that_a_format_does_not_write_are_not_its_own(sh):

@@ -77,6 +77,18 @@ TEST(BarLine, NeverReachesTheLastColumnAndDropsTheLeastUsefulFirst) {
   EXPECT_NE(bar_line(sample(), SizeStyle::binary, 50).find("ETA 0:03"), std::string::npos);
 }
 
+TEST(BarLine, HasATrackAndTheNameWhereThereIsRoom) {
+  Reading reading = sample();
+  EXPECT_NE(bar_line(reading, SizeStyle::binary, 90).find("██████████████░░░░░░░░░░"), std::string::npos);
+  reading.name = "model.layers.17.mlp.up_proj.weight";
+  for (std::size_t width = 20; width < 160; ++width)
+    EXPECT_LT(text_width(bar_line(reading, SizeStyle::binary, width)), width) << width;
+  EXPECT_NE(bar_line(reading, SizeStyle::binary, 150).find("   model.layers.17.mlp.up_proj.weight"), std::string::npos);
+  EXPECT_NE(bar_line(reading, SizeStyle::binary, 100).find("…"), std::string::npos) << "the name comes before the mean";
+  EXPECT_EQ(bar_line(reading, SizeStyle::binary, 80).find("weight"), std::string::npos);
+  EXPECT_NE(plain_line(reading, SizeStyle::binary).find(", model.layers.17.mlp.up_proj.weight"), std::string::npos);
+}
+
 TEST(Percent, IsAHundredOnlyWhenAllIsDone) {
   Reading reading = sample();
   reading.done_bytes = reading.total_bytes - 1;

@@ -299,5 +299,13 @@ def case_what_cannot_be_repaired_is_refused(sh):
     sh.run("repair", sh.checkpoint("torch/dcp_plain"), code=12, err="no redundancy to repair from")
 
 
+
+def case_the_store_is_named_in_every_way(sh):
+    sh.run("save", sh.checkpoint("ckpt/1.0-mesh"), "--store", "st", "--run", "r", "--step", "1")
+    for words, env in ((("st",), {}), (("--store", "st"), {}), ((), {"CKPT_STORE": "st"})):
+        sh.run("repair", *words, env=env, out="^1 checkpoint checked")
+    sh.run("repair", code=2, err=["missing PATH", "^hint: name a path, or a store with --store"])
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -26,7 +26,7 @@ def case_a_generation_that_the_catalog_cannot_hold_is_never_given(sh):
     """A save that is reported must be listed."""
     run = sh.path("st/r")
     (run / f"step-000000001.g{2**64 - 1}").mkdir(parents=True)  # no name that a save makes
-    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "5", out="r@step-000000005.g1$")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "5", out="r@5$")
     (run / f"step-000000001.g{2**63 - 1}").mkdir()
     sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "6", code=2,
            err=["no generation is left", "move what has this name out of the run"])
@@ -36,7 +36,7 @@ def case_a_generation_that_the_catalog_cannot_hold_is_never_given(sh):
 def case_a_save_makes_the_store_and_is_listed_with_all_that_was_said(sh):
     sh.run("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "prod/demo", "--step", "1000", "--metric", "loss=1.75", "--metric",
            "odd=nan", "--metric", "loss=1.5", "--tag", "a", "--tag", "b", "--pin-reason", "cited", "--note", "of the paper",
-           out=["^store   runs was created$", "^done ", "^saved   prod/demo@step-000001000.g1$", "^next: ckpt list --store runs$"])
+           out=["^store   runs was created$", "^done ", "^saved   prod/demo@1000$", "^next: ckpt list --store runs$"])
     place = sh.path("runs/prod/demo/step-000001000.g1")
     sh.run("verify", place, "--against", sh.checkpoint("torch/dcp_plain"), out="ok ")
     check(len(os.listdir(sh.path("runs/.ckpt/inbox"))) == 1 and not sh.path("runs/.ckpt/catalog.sqlite").exists(), "a save opens no database")
@@ -84,7 +84,7 @@ def case_the_same_save_again_is_done_and_says_what_is_new(sh):
     check(marked["conversion"]["already_done"] and marked["checkpoint"]["marked_later"], str(marked))
     one, = listed(sh)
     check([m["value"] for m in one["metrics"]] == [1] and len(one["pins"]) == 1, str(one))
-    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "-q", out=r"\Ar@step-000000007.g1\n\Z")
+    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "7", "-q", out=r"\Ar@7\n\Z")
 
 
 def case_a_damaged_one_is_not_already_done(sh):
@@ -146,7 +146,7 @@ def case_a_linked_save_shares_the_files_and_is_a_checkpoint_of_its_own(sh):
 
 def case_a_checkpoint_of_the_store_is_linked_into_another_run_once(sh):
     save(sh, "safetensors/single", "r", 7)
-    sh.run("save", "r@7", *AT, "--run", "fork", "--step", "9", "--link", "--verify", "full", out=["^linked  ", "^saved   fork@step-000000009.g1$"])
+    sh.run("save", "r@7", *AT, "--run", "fork", "--step", "9", "--link", "--verify", "full", out=["^linked  ", "^saved   fork@9$"])
     sh.run("verify", "fork@9", *AT, out="ok ")
     sh.run("save", "r@7", *AT, "--run", "fork", "--step", "10", "--link", code=2, err=["would keep the id", "as step-000000009.g1", "omit --link"])
     sh.run("save", "r@7", *AT, "--run", "fork", "--step", "10", out="^done ")

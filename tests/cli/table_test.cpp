@@ -120,7 +120,7 @@ ListedTensor tensor(std::string name, std::uint64_t bytes, std::string alias_of 
 TEST(Tree, SumsBranchesOrdersNumbersAndCountsTiedNamesOnce) {
   const std::vector<ListedTensor> tensors{tensor("m.layers.10.w", 1024), tensor("m.layers.2.w", 2048),
                                           tensor("m.head", 512), tensor("m.tied", 512, "m.head")};
-  EXPECT_EQ(draw_tree(tensors, kDeepestTree, SizeStyle::binary),
+  EXPECT_EQ(draw_tree(tensors, kDeepestTree, SizeStyle::binary, true),
             "m         3.50 KiB  3 tensors\n"
             "  head       512 B  F32 [128]\n"
             "  layers     3 KiB  2 tensors\n"
@@ -131,13 +131,40 @@ TEST(Tree, SumsBranchesOrdersNumbersAndCountsTiedNamesOnce) {
             "  tied              F32 [128]  same as m.head\n");
 }
 
+TEST(Tree, EqualLayersAreShownOnce) {
+  std::vector<ListedTensor> tensors;
+  for (const int layer : {0, 1, 2, 3, 10}) {
+    const std::string name = "m.layers." + std::to_string(layer);
+    tensors.push_back(tensor(name + ".w", 1024));
+    tensors.push_back(tensor(name + ".b", layer == 2 ? 8 : 4));
+  }
+  EXPECT_EQ(draw_tree(tensors, kDeepestTree, SizeStyle::binary, true),
+            "m            5.02 KiB  10 tensors\n"
+            "  layers     5.02 KiB  10 tensors\n"
+            "    0-1  ×2  2.01 KiB  4 tensors, 1 KiB each\n"
+            "      b           4 B  F32 [1]\n"
+            "      w         1 KiB  F32 [256]\n"
+            "    2        1.01 KiB  2 tensors\n"
+            "      b           8 B  F32 [2]\n"
+            "      w         1 KiB  F32 [256]\n"
+            "    3           1 KiB  2 tensors\n"
+            "      b           4 B  F32 [1]\n"
+            "      w         1 KiB  F32 [256]\n"
+            "    10          1 KiB  2 tensors\n"
+            "      b           4 B  F32 [1]\n"
+            "      w         1 KiB  F32 [256]\n");
+  const std::string all = draw_tree(tensors, kDeepestTree, SizeStyle::binary, false);
+  EXPECT_EQ(all.find("×"), std::string::npos) << all;
+  EXPECT_EQ(std::ranges::count(all, '\n'), 17);
+}
+
 TEST(Tree, StopsAtTheDepthAsked) {
   const std::vector<ListedTensor> tensors{tensor("m.a.w", 4), tensor("m.b.w", 4), tensor("n", 4)};
-  EXPECT_EQ(draw_tree(tensors, 1, SizeStyle::binary), "m  8 B  2 tensors\nn  4 B  F32 [1]\n");
+  EXPECT_EQ(draw_tree(tensors, 1, SizeStyle::binary, true), "m  8 B  2 tensors\nn  4 B  F32 [1]\n");
 }
 
 TEST(Tree, ANameOfTenThousandDotsIsOneBranchOfLimitedDepth) {
-  const std::string text = draw_tree({tensor(std::string(10'000, '.'), 4)}, kDeepestTree, SizeStyle::binary);
+  const std::string text = draw_tree({tensor(std::string(10'000, '.'), 4)}, kDeepestTree, SizeStyle::binary, true);
   EXPECT_EQ(std::ranges::count(text, '\n'), static_cast<std::ptrdiff_t>(kDeepestTree));
 }
 

@@ -53,7 +53,7 @@ def case_a_changed_source_is_refused_by_name(sh):
     before, bytes_before = file.stat(), file.read_bytes()
 
     def refused(code, says):
-        for words in (("convert", "v", "out"), ("verify", "v"), ("ls", "v"), ("load", "v", "out.safetensors")):
+        for words in (("convert", "v", "out"), ("verify", "v"), ("ls", "v"), ("export", "v", "out.safetensors")):
             sh.run(*words, code=code, err=(says, file.name))
         check(not sh.path("out").exists() and not sh.path("out.safetensors").exists(), "something was written")
 

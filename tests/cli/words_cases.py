@@ -8,12 +8,13 @@ from runner import check, main
 
 
 def case_no_word_shows_the_first_screen_and_is_a_mistake(sh):
-    sh.run(code=2, err=["^Usage: ckpt COMMAND", "^Files: .* convert ", "ckpt inspect runs"])
+    sh.run(code=2, err=["^Usage: ckpt COMMAND", "^Files:$", "^  convert +Convert a checkpoint", "ckpt inspect runs"])
 
 
 def case_help_shows_verbs_examples_and_topics(sh):
-    short = sh.run("-h", out=["^Usage: ckpt COMMAND", "^Files: .* convert ", "^Store: .* prune ", "^Examples:"])
-    check(len(short.out.splitlines()) <= 24, "-h is longer than a screen", short)
+    short = sh.run("-h", out=["^Usage: ckpt COMMAND", "^Examples:", "^Files:$", "^Store:$", "^Plan and check:$", "^More:$",
+                              "^  convert +Convert a checkpoint", "^  prune +Delete checkpoints", "^  doctor +Check a directory"])
+    check("--memory SIZE" not in short.out, "global options belong to --help", short)
     long = sh.run("--help", out=["^Usage: ckpt COMMAND", "^  convert SRC DST", "^  verify PATH", "^  inspect PATH", "^  ls PATH",
                                  r"^  prune \[RUN\]", "^Examples:", "^Global options:", "--memory SIZE"])
     check(sh.run("help").out == long.out, "another text")
@@ -21,7 +22,7 @@ def case_help_shows_verbs_examples_and_topics(sh):
 
 
 def case_help_fits_the_terminal(sh):
-    for words in (["--help"], ["convert", "--help"], ["prune", "-h"]):
+    for words in (["-h"], ["--help"], ["convert", "--help"], ["prune", "-h"]):
         code, text = sh.terminal(*words, columns=80)
         lines = text.replace("\r", "").split("\n")
         wide = [line for line in lines if len(line) > 80 and not line.startswith("  ckpt ")]
@@ -38,7 +39,7 @@ def case_h_is_the_short_help_of_a_command(sh):
 def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
     flags = {
         "convert": "to from only weights dtype shard-size zero-stage dp ep tag fresh-optimizer ranks placement memory threads io dry-run overwrite verify strip-prefix add-prefix",
-        "verify": "quick against finite sample seed from", "inspect": "from files", "ls": "long tree sort glob dtype depth quiet",
+        "verify": "quick against finite sample seed from", "inspect": "from files tsv", "ls": "long tree sort glob dtype depth objects tsv quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
@@ -98,6 +99,22 @@ def case_mistakes_are_answered_with_a_hint_and_exit_2(sh):
         result = sh.run(*words, code=2, err=["^error: ", "^hint: "] if hint != "not be 0" else "^error: ", not_err="explain")
         check(hint in result.err, f"no hint {hint!r}", result)
         check(result.out == "", "a mistake belongs on standard error", result)
+
+
+def case_words_of_other_tools_lead_to_the_command(sh):
+    for word, hint in (("cat", "'ckpt export SRC OUT' writes tensors to files, 'ckpt ls SRC --objects'"),
+                       ("upload", "'ckpt save SRC --run RUN' imports a checkpoint"), ("merge", "ckpt does not merge models"),
+                       ("watch", "'ckpt status'"), ("stats", "'ckpt verify PATH --finite'"), ("restore", "'ckpt undelete'")):
+        sh.run(word, "a", "b", code=2, err=[f"unknown command '{word}'", f"^hint: .*{re.escape(hint)}"])
+    for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("diff", "verify")):
+        sh.run("help", alias, out=f"^Usage: ckpt {verb} ")
+
+
+def case_synonyms_of_formats_and_dtypes_are_accepted(sh):
+    sh.run("convert", sh.checkpoint("safetensors/single"), "half.safetensors", "--to", "hf", "--dtype", "float16", out="^done ")
+    sh.run("ls", "half.safetensors", out=" F16 ")
+    sh.run("convert", "half.safetensors", "half", "--to", "pytorch", "--from", "huggingface", out="target +torch")
+    sh.run("convert", "half.safetensors", "x", "--to", "hug", code=2, err="--to: 'hug' is not one of")
 
 
 def case_a_path_in_place_of_a_verb_is_answered_with_the_command(sh):
@@ -175,6 +192,9 @@ def case_bash_completes_verbs_flags_and_values(sh):
     check("exit-codes" in complete("ckpt", "help", "exit"), "no topic")
     sh.path("a checkpoint").mkdir()
     check(complete("ckpt", "convert", "a c") == ["a", "checkpoint"], "no path with a blank")
+    sh.path("rules.json").write_text("{}")
+    check(complete("ckpt", "convert", "a", "b", "--map", "rul") == ["rules.json"], "no file of an option")
+    check(complete("ckpt", "doctor", "a ") == ["a", "checkpoint"] and complete("ckpt", "doctor", "rul") == [], "not only directories")
 
 
 def case_help_is_instant(sh):

@@ -30,13 +30,31 @@ TEST(Words, FlagsOfTheProgramStandAnywhere) {
 
 TEST(Words, AliasesMeanTheirVerbs) {
   const std::map<std::string, std::string> aliases{
-      {"export", "load"}, {"consolidate", "convert"}, {"extract", "load"}, {"reshard", "convert"}, {"check", "verify"},
-      {"fsck", "verify"}, {"show", "inspect"},        {"info", "inspect"}, {"tree", "ls"}};
+      {"load", "export"},     {"consolidate", "convert"}, {"extract", "export"},
+      {"reshard", "convert"}, {"check", "verify"},        {"fsck", "verify"},
+      {"show", "inspect"},    {"info", "inspect"},        {"tree", "ls"}};
   for (const auto& [alias, verb] : aliases) {
     const Parsed parsed = parse({alias, "a", "b"});
     ASSERT_NE(parsed.words.verb, nullptr) << alias;
     EXPECT_EQ(parsed.words.verb->name, verb);
   }
+}
+
+TEST(Words, DiffComparesTwoCheckpoints) {
+  for (const auto& words : std::vector<std::vector<std::string>>{{"diff", "a", "b"}, {"-q", "compare", "a", "b"}}) {
+    const Parsed parsed = parse(words);
+    ASSERT_FALSE(parsed.error) << parsed.error->message;
+    EXPECT_EQ(parsed.words.verb->name, "verify");
+    EXPECT_EQ(parsed.words.arguments, std::vector<std::string>{"a"});
+    EXPECT_EQ(parsed.words.text("against"), "b");
+  }
+  EXPECT_EQ(parse({"verify", "a", "b"}).words.text("against"), "");
+}
+
+TEST(Words, SynonymsMeanTheirValues) {
+  EXPECT_EQ(parse({"convert", "a", "b", "--dtype", "bfloat16"}).words.text("dtype"), "bf16");
+  EXPECT_EQ(parse({"convert", "a", "b", "--to=huggingface"}).words.text("to"), "safetensors");
+  EXPECT_EQ(parse({"convert", "a", "b", "--from", "pytorch"}).words.text("from"), "torch");
 }
 
 TEST(Words, PathsMayBeNamedLikeVerbsHoldBracketsOrFollowTwoDashes) {
@@ -92,7 +110,6 @@ TEST(Words, MistakesAreAnsweredWithWhatWasMeant) {
       {{"ls", "a", "--sort", "sizes"}, "did you mean '--sort size'?"},
       {{"inspect", "a", "--colour", "never"}, "did you mean '--color'?"},
       {{"convert", "a"}, "usage: ckpt convert SRC DST"},
-      {{"diff", "a", "b"}, "did you mean 'ckpt verify a --against b'?"},
   };
   for (const Mistake& mistake : mistakes) {
     const Parsed parsed = parse(mistake.words);

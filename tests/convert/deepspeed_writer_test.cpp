@@ -87,10 +87,9 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
   WriteRequest steps = request_of(map, {.zero_stage = 2, .dp = 2});
   const std::size_t late = find_tensor(map, "optimizer.state.h.0.fc.weight.step");
   steps.scalars[static_cast<std::uint32_t>(late)] = 4;
-  EXPECT_EQ(
-      refusal(steps),
-      "out: convert: h.0.fc.weight: its optimizer step is 4, that of wte.weight in the same parameter group is 3: "
-      "ZeRO keeps one a group | --zero-stage 0    keeps one a parameter");
+  EXPECT_EQ(refusal(steps),
+            "out: h.0.fc.weight: its optimizer step is 4, that of wte.weight in the same parameter group is 3: "
+            "ZeRO keeps one a group | --zero-stage 0    keeps one a parameter");
   steps.options.zero_stage = 0;
   EXPECT_EQ(refusal(steps), "");
 
@@ -98,7 +97,7 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
   std::erase_if(weights.tensors, [&](const Selected& s) { return map.tensors[s.tensor].role == Role::slot; });
   weights.objects.clear();
   EXPECT_EQ(refusal(weights),
-            "out: convert: the source holds no optimizer state | --fresh-optimizer    starts with a new optimizer");
+            "out: the source holds no optimizer state | --fresh-optimizer    starts with a new optimizer");
   weights.options.fresh_optimizer = true;
   EXPECT_EQ(refusal(weights), "");
 
@@ -148,12 +147,12 @@ TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
                 "global_step3/mp_rank_01_model_states.pt", "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt",
                 "global_step3/zero_pp_rank_0_mp_rank_01_optim_states.pt"}));
   EXPECT_EQ(refusal(request_of(pipeline, {.zero_stage = 2, .dp = 1}, ranks)),
-            "out: convert: DeepSpeed does not support pipelines at ZeRO stage 2 | --zero-stage 1    is the nearest");
+            "out: DeepSpeed does not support pipelines at ZeRO stage 2 | --zero-stage 1    is the nearest");
   ranks = std::make_shared<RankLayout>();
   const Map half = golden_deepspeed("pp2_dp2_zero0_bf16", ranks);
   EXPECT_EQ(refusal(request_of(half, {.zero_stage = 1, .dp = 4}, ranks)), "");
   EXPECT_EQ(refusal(request_of(half, {.dp = 4}, ranks)),
-            "out: convert: DeepSpeed loads no optimizer state into a bf16 pipeline at ZeRO stage 0 | --zero-stage 1    "
+            "out: DeepSpeed loads no optimizer state into a bf16 pipeline at ZeRO stage 0 | --zero-stage 1    "
             "is the nearest");
 }
 
@@ -317,7 +316,7 @@ TEST(DeepSpeedWriter, NamesThatNoModuleHasAreRefusedFirst) {
     const Map map = weights_of({{.name = "w", .shape = {4}}, {.name = name, .shape = {4}}});
     for (const std::uint64_t stage : {0u, 3u}) {
       EXPECT_EQ(refusal(request_of(map, {.zero_stage = stage, .dp = 1, .fresh_optimizer = true})),
-                "out: convert: '" + name +
+                "out: '" + name +
                     "': no module of torch has a parameter or buffer with an empty part in its name | --map FILE    "
                     "gives it another name");
     }

@@ -14,7 +14,7 @@ def case_what_three_ranks_save_two_resume(sh):
         check(run.returncode == 0, run.stdout + run.stderr)
     saved = sorted(path.name for path in sh.path("run").glob("step-*"))
     check(saved == ["step-000000100.g1", "step-000000200.g2", "step-000000300.g3"], str(saved))
-    sh.run("load", f"run/{saved[-1]}", "w.npy", "--only", "w")
+    sh.run("export", f"run/{saved[-1]}", "w.npy", "--only", "w")
     values = array.array("f", sh.path("w.npy").read_bytes()[-1000 * 64 * 4:])
     check(set(values) == {300.0}, f"not 300 in every element: {set(values)}")
 

@@ -103,7 +103,7 @@ def test_chunks_of_any_size_are_decoded_in_pieces(ckpt, out, tmp_path):
             tensors[name] = wanted("f4", array)
     ckpt("convert", tmp_path / "m.h5", out / "one.safetensors", "--memory", "100M")
     assert same_names(tensors, from_safetensors(out / "one.safetensors")) == []
-    ckpt("load", tmp_path / "m.h5", out / "part.npy", "--slice", "tall[13:15, :, 3]")
+    ckpt("export", tmp_path / "m.h5", out / "part.npy", "--slice", "tall[13:15, :, 3]")
     array = np.frombuffer(tensors["tall"][2], "f4").reshape(20, 3000, 700)
     assert np.array_equal(np.load(out / "part.npy"), array[13:15, :, 3])
 

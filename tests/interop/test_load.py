@@ -1,4 +1,4 @@
-"""`ckpt load` equals numpy's own slicing, for every genuine checkpoint."""
+"""`ckpt export` equals numpy's own slicing, for every genuine checkpoint."""
 import json
 import random
 from urllib.parse import unquote
@@ -61,13 +61,13 @@ def test_slices_are_numpys(name, ckpt, out):
         pytest.skip("only tensors without dimensions")
     words = [w for n, (text, _) in cut.items() for w in ("--slice", n + text)]
 
-    ckpt("load", source, out / "npy", "--to", "npy", *words)
+    ckpt("export", source, out / "npy", "--to", "npy", *words)
     files = {unquote(f.name.removesuffix(".npy")): np.load(f) for f in (out / "npy").iterdir()}
     assert set(files) == set(cut)
     for tensor, (text, taken) in cut.items():
         assert equal(files[tensor], bits(held[tensor])[taken]), f"{tensor}{text}"
 
-    ckpt("load", source, out / "part.safetensors", *words)
+    ckpt("export", source, out / "part.safetensors", *words)
     part = tensors(out / "part.safetensors")
     assert set(part) == set(cut)
     for tensor, (text, taken) in cut.items():
@@ -79,6 +79,6 @@ def test_one_file_can_be_mapped(ckpt, out):
     whole = torch.arange(3_000_000, dtype=torch.float32).reshape(1000, 3000)
     from safetensors.torch import save_file
     save_file({"w": whole}, out / "large.safetensors")
-    ckpt("load", out / "large.safetensors", out / "w.npy", "--slice", "w[100:-100, 1:]")
+    ckpt("export", out / "large.safetensors", out / "w.npy", "--slice", "w[100:-100, 1:]")
     array = np.load(out / "w.npy", mmap_mode="r")
     assert array.offset % 4096 == 0 and equal(array, whole.numpy()[100:-100, 1:])

@@ -239,7 +239,7 @@ def test_programs_and_archives_packed_again_are_named(ckpt, out):
 
     import torch
     torch.jit.save(torch.jit.script(torch.nn.Linear(2, 3)), out / "script.pt")
-    assert "a TorchScript program" in ckpt("convert", out / "script.pt", out / "a.safetensors", expect=12).stderr
+    assert "TorchScript" in ckpt("convert", out / "script.pt", out / "a.safetensors", expect=12).stderr
     torch.save({"w": torch.zeros(500)}, out / "state.pt")
     with zipfile.ZipFile(out / "state.pt") as archive, zipfile.ZipFile(out / "again.pt", "w", zipfile.ZIP_DEFLATED) as again:
         for name in archive.namelist():

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "api/catalog/newest_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
@@ -66,7 +67,11 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
 
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
   CKPT_TRY(const auto found, find_by_name(io, named));
-  return found ? found->entry.path(named.store) : named.word;
+  if (found) return found->entry.path(named.store);
+  // RUN, or RUN/DIRECTORY as other outputs of the store have it.
+  const std::string in_store = join_path(named.store, named.word);
+  const bool may_be_there = named.store_given && !named.word.empty() && named.word.front() != '/';
+  return may_be_there && !io.stat(named.word) && io.stat(in_store) ? in_store : named.word;
 }
 
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
@@ -76,6 +81,21 @@ Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
   CKPT_CHECK(agree(session.comm, soon(), path ? Result<>{} : Result<>(fail(path.error()))));
   CKPT_CHECK(session.comm.broadcast(*path, soon()));
   return path;
+}
+
+Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) {
+  const auto find = [&]() -> Result<FoundSource> {
+    CKPT_TRY(const std::string path, find_path(session.io, named));
+    if (named.exact) return FoundSource{.path = path};
+    return newest_at(session.io, path, named.now);
+  };
+  if (session.comm.ranks() == 1) return find();
+  Result<FoundSource> source = FoundSource{};
+  if (session.comm.is_root()) source = find();
+  CKPT_CHECK(agree(session.comm, soon(), source ? Result<>{} : Result<>(fail(source.error()))));
+  CKPT_CHECK(session.comm.broadcast(source->path, soon()));
+  CKPT_CHECK(session.comm.broadcast(source->note, soon()));
+  return source;
 }
 
 }  // namespace ckpt

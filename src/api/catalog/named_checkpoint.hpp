@@ -18,6 +18,7 @@ struct NamedCheckpoint {
   std::string store = ".";   ///< the directory of runs
   bool store_given = false;  ///< false: `store` is searched only if it has been used as one
   catalog::Time now{};
+  bool exact = false;  ///< find_source: a directory is the checkpoint itself, as with --from
 };
 
 /// With the index in which it was found. Nothing if the word is a path that exists, or cannot be a name.
@@ -29,7 +30,7 @@ struct FoundByName {
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
 
 /// The path of the checkpoint: the word itself if such a file or directory exists, or if it cannot be a name (the
-/// command then reports the error); else the path of the checkpoint of this name.
+/// command then reports the error); else the path of the checkpoint of this name, or a path below the store.
 /// errors  as find_by_name
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
@@ -40,6 +41,16 @@ Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
 std::vector<catalog::Policy> policies_in(Io& io, const std::string& store);
 /// By which metric the policy of a run keeps the best; nothing if it does not say.
 std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Policy>& policies, const std::string& run);
+
+/// The checkpoint that a command reads.
+struct FoundSource {
+  std::string path;
+  std::string note{};  ///< which of several checkpoints it is, for the user; empty if the word names it
+};
+/// As find_path. A directory that is not a checkpoint but holds some (a store with one run, a run, a trainer's output)
+/// leads to its newest checkpoint, if names or the catalog tell which one that is. Collective.
+/// errors  as find_path; not_found: a store or run without a checkpoint; ambiguous: a store of several runs
+Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named);
 
 /// The checkpoint of a name; `@best` is the best by the store's policy.
 /// errors  as catalog::find_checkpoint

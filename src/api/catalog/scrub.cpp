@@ -10,6 +10,7 @@
 
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/catalog.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/lacks_files.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"
@@ -242,6 +243,7 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
     CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
   }
   CKPT_CHECK(check_runs(request, entries));
+  const catalog::ShortNames names(entries);
   std::vector<Turn> turns = turns_of(std::move(entries), request, now);
   out.total = turns.size();
   std::erase_if(turns, [&](const Turn& turn) {
@@ -253,7 +255,9 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   Scrubber scrubber(session, request);
   for (Turn& turn : turns) {
     if (left == 0) break;
+    std::string label = names.of(turn.entry);
     CKPT_TRY(ScrubItem item, scrubber.look(std::move(turn)));
+    item.label = std::move(label);
     if (item.report) {
       --left;
       out.bytes += item.report->bytes;

@@ -39,6 +39,7 @@ const char* verdict_name(ScrubVerdict verdict);  ///< "intact"
 /// One checkpoint of a scrub.
 struct ScrubItem {
   catalog::Entry entry{};  ///< unchanged
+  std::string label{};     ///< its name in outputs: catalog::ShortNames
   std::string path{};
   ScrubVerdict verdict = ScrubVerdict::unread;
   std::optional<VerifyReport> report{};   ///< of intact and damaged

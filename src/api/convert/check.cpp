@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/convert/pool.hpp"
+#include "api/convert/progress_names.hpp"
 #include "format/checked.hpp"
 
 namespace ckpt {
@@ -51,8 +52,11 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
   CKPT_TRY(const Plan plan, Plan::make(map, std::move(files)));
   CKPT_TRY(RunOptions options, run_options(session, plan));
   options.source_root = root;
+  const ProgressNames progress_names(plan);
   if (session.progress) {
-    options.progress = [&](std::uint64_t done, std::uint64_t total) { session.progress({phase, done, total}); };
+    options.progress = [&](std::uint64_t done, std::uint64_t total) {
+      session.progress({phase, done, total, progress_names.at(done)});
+    };
   }
   CKPT_TRY(const RunReport report, run(plan, session.io, comm, options));
   LeafCheck check;

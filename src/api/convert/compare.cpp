@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "api/convert/pool.hpp"
+#include "api/convert/progress_names.hpp"
 #include "engine/run/run.hpp"
 #include "format/checked.hpp"
 
@@ -54,8 +55,11 @@ Result<std::vector<CompareGroup>> make_groups(const Map& map, const std::vector<
 Result<RunReport> hash_side(Session& session, const Side& side, const Plan& plan, const std::string& phase) {
   CKPT_TRY(RunOptions options, run_options(session, plan));
   options.source_root = side.root;
+  const ProgressNames progress_names(plan);
   if (session.progress) {
-    options.progress = [&](std::uint64_t done, std::uint64_t total) { session.progress({phase, done, total}); };
+    options.progress = [&](std::uint64_t done, std::uint64_t total) {
+      session.progress({phase, done, total, progress_names.at(done)});
+    };
   }
   const auto solo = Comm::solo();
   return run(plan, session.io, *solo, options);

@@ -10,6 +10,7 @@
 
 #include "api/convert/check.hpp"
 #include "api/convert/pool.hpp"
+#include "api/convert/progress_names.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
 #include "api/convert/step_counters.hpp"
@@ -371,6 +372,7 @@ ConvertReport Conversion::describe() const {
   report.dry_run = request_.dry_run;
   report.tensor_count = selection_.tensors.size();
   report.memory_bound = session_.memory_bytes;
+  report.ranks = session_.comm.ranks();
   report.verified = request_.verify;
   report.notes = map.findings;
   for (Finding& finding : report.notes) {  // files that the user did not ask for
@@ -456,9 +458,10 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   run_options_.record_every = session_.record_every;
   run_options_.reader = done.resumed.reader;
   run_options_.crcs = &crcs;
+  const ProgressNames progress_names(*plan_);
   if (session_.progress) {
     run_options_.progress = [&](std::uint64_t done_bytes, std::uint64_t total) {
-      session_.progress({"read+convert", done_bytes, total});
+      session_.progress({"read+convert", done_bytes, total, progress_names.at(done_bytes)});
     };
   }
   std::optional<SourceHashes> hashes;

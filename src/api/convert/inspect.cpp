@@ -3,6 +3,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "api/convert/inspect_unread.hpp"
+#include "api/convert/model_facts.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/references.hpp"
 #include "api/convert/traps.hpp"
@@ -12,6 +14,7 @@
 #include "engine/run/checks.hpp"
 #include "engine/run/decompress.hpp"
 #include "format/checked.hpp"
+#include "format/model/value_text.hpp"
 
 namespace ckpt {
 namespace {
@@ -39,12 +42,19 @@ std::vector<std::string> unprotected_by(Io& io, const Source& source) {
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(session.io, path, from,
-                                            {.metadata_limit = session.memory_bytes,
-                                             .rules = session.rules,
-                                             .stop = session.stop,
-                                             .find_beside = true,
-                                             .report_references = true}));
+  auto opened = open_source(session.io, path, from,
+                            {.metadata_limit = session.memory_bytes,
+                             .rules = session.rules,
+                             .stop = session.stop,
+                             .find_beside = true,
+                             .report_references = true});
+  if (!opened) {
+    if (opened.error().code != Errc::unsupported) return fail(std::move(opened).error());
+    auto unread = inspect_unread(session, path, from);
+    if (unread && unread->has_value()) return **std::move(unread);
+    return fail(std::move(opened).error());
+  }
+  const Source source = *std::move(opened);
   const Map& map = source.map;
   InspectReport report;
   report.path = path;
@@ -89,6 +99,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
     report.parts[part->second].bytes += bytes;
   }
   report.aliases = map.aliases;
+  report.facts = model_facts(session.io, source);
   for (const Format& format : formats()) {
     if (format.writer) report.can_become.emplace_back(format.name);
   }
@@ -129,16 +140,31 @@ Result<ListReport> list_tensors(Session& session, const std::string& path, const
   for (const Alias& alias : source.map.aliases) {
     report.tensors.push_back({.name = alias.name, .role = "alias", .alias_of = alias.target});
   }
+  constexpr std::size_t kObjectBytes = 1000;  // of one value's text
+  for (const NamedObject& object : source.map.objects)
+    report.objects.push_back({.name = object.name, .text = value_text(object.value, kObjectBytes)});
   report.findings = source.map.findings;
   return report;
+}
+
+Result<std::vector<std::string>> tensor_names(Io& io, const std::string& path, const std::string& from) {
+  CKPT_TRY(const Source source, open_source(io, path, from, {.lease = false}));
+  std::vector<std::string> out;
+  for (const Tensor& tensor : source.map.tensors) out.push_back(tensor.name);
+  for (const Alias& alias : source.map.aliases) out.push_back(alias.name);
+  return out;
 }
 
 std::vector<FormatInfo> known_formats() {
   std::vector<FormatInfo> out;
   for (const Format& format : formats()) {
-    out.push_back({std::string(format.name), std::string(format.summary), format.reader.has_value(),
-                   format.writer.has_value(), format.writer && format.writer->for_trainers,
-                   std::string(format.parts_writer ? format.parts_writer->name : "")});
+    out.push_back({std::string(format.name),
+                   std::string(format.summary),
+                   format.reader.has_value(),
+                   format.writer.has_value(),
+                   format.writer && format.writer->for_trainers,
+                   std::string(format.parts_writer ? format.parts_writer->name : ""),
+                   {format.synonyms.begin(), format.synonyms.end()}});
   }
   return out;
 }

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+
+#include "format/text/nearest.hpp"
 
 namespace ckpt {
 namespace {
@@ -235,10 +238,16 @@ class Selector {
 
   Error nothing() const {
     std::string asked;
-    for (const std::string& word : request_.only) asked += (asked.empty() ? "" : ", ") + word;
+    std::vector<std::string> known{"weights", "optim"};
+    for (const Tensor& tensor : map_.tensors) known.push_back(tensor.name);
+    std::optional<std::string> near;
+    for (const std::string& word : request_.only) {
+      asked += (asked.empty() ? "" : ", ") + word;
+      if (!near) near = nearest(word, known);
+    }
     return {.code = Errc::not_found,
             .message = request_.source + ": no tensor matches --only " + asked,
-            .hint = "'ckpt ls " + request_.source + "' lists the names"};
+            .hint = near ? "did you mean --only " + *near + "?" : "'ckpt ls " + request_.source + "' lists the names"};
   }
 
   void pick_aliases() {

@@ -10,6 +10,7 @@
 
 #include "api/convert/check.hpp"
 #include "api/convert/pool.hpp"
+#include "api/convert/progress_names.hpp"
 #include "engine/run/run.hpp"
 #include "format/checked.hpp"
 #include "format/model/chunk_form.hpp"
@@ -271,8 +272,11 @@ class SourceChecker {
         return Result<>();
       };
     }
+    const ProgressNames progress_names(plan);
     if (session_.progress) {
-      options.progress = [this](std::uint64_t done, std::uint64_t total) { session_.progress({phase_, done, total}); };
+      options.progress = [&](std::uint64_t done, std::uint64_t total) {
+        session_.progress({phase_, done, total, progress_names.at(done)});
+      };
     }
     const auto solo = Comm::solo();
     CKPT_TRY(const RunReport report, ckpt::run(plan, session_.io, *solo, options));

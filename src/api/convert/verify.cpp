@@ -9,6 +9,7 @@
 
 #include "api/convert/check.hpp"
 #include "api/convert/compare.hpp"
+#include "api/convert/measure.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/verbs.hpp"
 #include "catalog/scan/entry.hpp"
@@ -253,6 +254,7 @@ class Verifier {
       if (other.map.tensors[i].role != Role::blob) there.emplace(other.map.tensors[i].name, i);
     }
     std::vector<TensorPair> pairs;
+    std::vector<TensorPair> measured;  // different ones, whose values can be compared
     for (std::uint32_t i = 0; i < source.map.tensors.size(); ++i) {
       const Tensor& tensor = source.map.tensors[i];
       if (tensor.role == Role::blob) continue;
@@ -263,7 +265,9 @@ class Verifier {
       }
       const Tensor& twin = other.map.tensors[found->second];
       if (twin.dtype != tensor.dtype || twin.shape != tensor.shape) {
-        report_.different.push_back({tensor.name, type_difference(tensor, twin)});
+        report_.different.push_back({.name = tensor.name, .reason = type_difference(tensor, twin)});
+        if (twin.shape == tensor.shape && is_castable(twin.dtype) && is_castable(tensor.dtype))
+          measured.push_back({i, found->second, Dtype::f32});
       } else {
         pairs.push_back({i, found->second, tensor.dtype});
       }
@@ -273,9 +277,30 @@ class Verifier {
     std::sort(report_.only_there.begin(), report_.only_there.end());
     CKPT_TRY(const auto bad,
              compare_tensors(session_, {source.map, source.root}, {other.map, other.root}, pairs, "compare"));
-    for (const std::size_t i : bad) report_.different.push_back({source.map.tensors[pairs[i].left].name, "values"});
+    for (const std::size_t i : bad) {
+      report_.different.push_back({.name = source.map.tensors[pairs[i].left].name, .reason = "values"});
+      measured.push_back(pairs[i]);
+    }
     std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
     report_.compared = pairs.size() - bad.size();
+    CKPT_CHECK(measure(source, other, measured));
+    if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
+      report_.notes.push_back(
+          {.text =
+               fmt::format("all {} names match after dropping the prefix '{}'; 'ckpt convert SRC DST --strip-prefix "
+                           "{}' makes a copy without it",
+                           std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
+    return {};
+  }
+
+  Result<> measure(const Source& source, const Source& other, const std::vector<TensorPair>& pairs) {
+    CKPT_TRY(const auto values,
+             measure_differences(session_, {source.map, source.root}, {other.map, other.root}, pairs, "measure"));
+    std::unordered_map<std::string_view, const ValueDifference*> by_name;
+    for (std::size_t i = 0; i < pairs.size(); ++i) by_name.emplace(source.map.tensors[pairs[i].left].name, &values[i]);
+    for (VerifyReport::Difference& one : report_.different)
+      if (const auto found = by_name.find(one.name); found != by_name.end() && found->second->elements != 0)
+        one.values = *found->second;
     return {};
   }
 

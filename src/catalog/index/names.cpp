@@ -34,9 +34,11 @@ tl::unexpected<Error> unknown(const std::string& name, const std::string& reason
                .hint = hint.empty() ? "'ckpt list' shows the checkpoints" : std::move(hint)});
 }
 
-tl::unexpected<Error> several(const std::string& name, const std::vector<Entry>& entries) {
+tl::unexpected<Error> several(Database& database, const std::string& name, const std::vector<Entry>& entries) {
+  const auto all = select_entries(database, {});
+  const ShortNames names(all ? *all : entries);
   NameList list(kCandidatesShown);
-  for (const Entry& entry : entries) list.add(full_name(entry));
+  for (const Entry& entry : entries) list.add(names.of(entry));
   return fail({.code = Errc::usage,
                .message = fmt::format("{}: ambiguous, {} checkpoints match: {}", name, entries.size(), list.text()),
                .hint = "give the full name of one"});
@@ -172,7 +174,7 @@ Result<Entry> by_metric(Database& database, const std::string& name, const std::
 Result<Entry> by_tag(Database& database, const std::string& name, const std::string& run, const std::string& tag) {
   CKPT_TRY(auto entries, select_entries(database, {.run = run, .tag = tag}));
   if (entries.size() == 1) return std::move(entries.front());
-  if (entries.size() > 1) return several(name, entries);
+  if (entries.size() > 1) return several(database, name, entries);
   CKPT_TRY(entries, select_entries(database, {.run = run, .name = tag}));
   if (!entries.empty()) return std::move(entries.front());
   return asked(database.file(), [&]() -> Result<Entry> {
@@ -192,8 +194,18 @@ Result<Entry> by_tag(Database& database, const std::string& name, const std::str
 Result<Entry> by_id(Database& database, const std::string& name) {
   CKPT_TRY(auto entries, select_entries(database, {.id_prefix = name}));
   if (entries.size() == 1) return std::move(entries.front());
-  if (entries.size() > 1) return several(name, entries);
+  if (entries.size() > 1) return several(database, name, entries);
   return unknown(name, "no id has this prefix");
+}
+
+/// "1000.g7".
+std::optional<CheckpointName> step_and_generation(std::string_view word) {
+  const std::size_t mark = word.find(".g");
+  if (mark == std::string_view::npos) return std::nullopt;
+  const auto step = parse_number<std::uint64_t>(word.substr(0, mark));
+  const auto generation = parse_number<std::uint64_t>(word.substr(mark + 2));
+  if (!step || !generation) return std::nullopt;
+  return CheckpointName{.step = *step, .generation = *generation};
 }
 
 }  // namespace
@@ -202,6 +214,27 @@ bool looks_like_name(std::string_view text) {
   if (text.find('@') != std::string_view::npos) return true;
   return text.size() >= kLeastDigits && text.size() <= kIdDigits &&
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::string short_name(std::string_view run, std::uint64_t step) {
+  return fmt::format("{}@{}", run, step);
+}
+
+ShortNames::ShortNames(std::span<const Entry> entries) {
+  std::map<std::pair<std::string, std::uint64_t>, const Entry*> newest;
+  for (const Entry& entry : entries) {
+    const Entry*& best = newest[{entry.checkpoint.run, entry.checkpoint.step}];
+    if (best == nullptr || committed_before(best->checkpoint, entry.checkpoint)) best = &entry;
+  }
+  for (const auto& [key, entry] : newest) newest_.emplace(key, entry->name);
+}
+
+std::string ShortNames::of(const Entry& entry) const {
+  const Checkpoint& checkpoint = entry.checkpoint;
+  const auto newest = newest_.find({checkpoint.run, checkpoint.step});
+  if (newest != newest_.end() && newest->second == entry.name) return short_name(checkpoint.run, checkpoint.step);
+  if (entry.foreign) return full_name(entry);
+  return fmt::format("{}.g{}", short_name(checkpoint.run, checkpoint.step), checkpoint.generation);
 }
 
 Result<Entry> find_checkpoint(Database& database, const std::string& name) {
@@ -225,6 +258,11 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
   CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
   const std::string word = name.substr(at + 1);
   if (const auto step = parse_number<std::uint64_t>(word)) return by_step(database, name, run, *step);
+  if (const auto save = step_and_generation(word)) {
+    CKPT_TRY(const auto found, select_entries(database, {.run = run, .name = save->text()}));
+    if (!found.empty()) return found.front();
+    return unknown(name, fmt::format("run '{}' has no generation {} of step {}", run, save->generation, save->step));
+  }
   if (word == kLatest || word.starts_with(std::string(kLatest) + "~")) {
     const auto before =
         word == kLatest ? 0 : parse_number<std::uint64_t>(std::string_view(word).substr(kLatest.size() + 1));

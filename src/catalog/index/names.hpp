@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "catalog/index/database.hpp"
 #include "catalog/scan/entry.hpp"
@@ -17,6 +20,7 @@ namespace ckpt::catalog {
 ///                   before that
 ///   RUN@best        by the only metric there is, or RUN@best:METRIC; the lowest, or highest with RUN@best:METRIC:max
 ///   RUN@TAG         the only one with this tag
+///   RUN@1000.g7     a save of the step by its generation
 ///   RUN@step-000001000.g7   by the name of its directory
 ///   3f2a91          the beginning of its id, at least 6 digits
 /// RUN may be left out where the store has one run.
@@ -25,6 +29,21 @@ bool looks_like_name(std::string_view text);
 /// Finds it.
 /// errors  not_found: with the nearest known one; usage: several, all named (ten of them), or not such a name
 Result<Entry> find_checkpoint(Database& database, const std::string& name);
+
+/// The name of a checkpoint in every output: "llama0@5250". If the run holds a newer save of this step, the generation
+/// is part of it: "llama0@5250.g21". A checkpoint of another tool whose step another one has: "llama0@DIRECTORY".
+class ShortNames {
+ public:
+  /// `entries`: all checkpoints of the runs concerned, in any order.
+  explicit ShortNames(std::span<const Entry> entries);
+  std::string of(const Entry& entry) const;
+
+ private:
+  std::map<std::pair<std::string, std::uint64_t>, std::string>
+      newest_{};  // directory of the newest save, by run and step
+};
+/// The same of the newest save of a step.
+std::string short_name(std::string_view run, std::uint64_t step);
 
 /// The order of `@best` if the name does not give it: by the store's policy for a run.
 struct BestMetric {

@@ -266,11 +266,14 @@ Result<Map> open_any(Io& io, const std::string& root, const ReadOptions& options
   return open_dcp(io, root, options);
 }
 
+constexpr std::array<std::string_view, 1> kDcpSynonyms{"fsdp"};
+
 }  // namespace
 
 Format dcp_format() {
   return {.name = "dcp",
           .summary = "torch.distributed.checkpoint: .metadata and .distcp files (FSDP, HSDP, tensor parallel)",
+          .synonyms = kDcpSynonyms,
           .detect = dcp::detect,
           .own_names = kDcpOwnNames,
           .has_folders = true,

@@ -50,11 +50,14 @@ Result<std::string> stored_id(Io&, const std::string& root) {
   return hdf5::run_h5(hdf5::kHelperMemory, {"id", root}, "", {.time = std::chrono::seconds(20)});
 }
 
+constexpr std::array<std::string_view, 2> kHdf5Synonyms{"h5", "keras"};
+
 }  // namespace
 
 Format hdf5_format() {
   return {.name = "hdf5",
           .summary = "an HDF5 file",
+          .synonyms = kHdf5Synonyms,
           .detect = detect_hdf5,
           .suffixes = kSuffixes,
           .reader = FormatReader{.open = hdf5::open},

@@ -56,12 +56,15 @@ Result<std::optional<Match>> detect(const Place& place) {
   return match;
 }
 
+constexpr std::array<std::string_view, 3> kSafetensorsSynonyms{"hf", "huggingface", "transformers"};
+
 }  // namespace
 }  // namespace safetensors
 
 Format safetensors_format() {
   return {.name = "safetensors",
           .summary = "safetensors: one file, a Hugging Face directory, or PyTorch's sharded directory",
+          .synonyms = safetensors::kSafetensorsSynonyms,
           .detect = safetensors::detect,
           .suffixes = safetensors::kSuffixes,
           .own_names = safetensors::kOwnNames,

@@ -1,5 +1,7 @@
 #include "convert/safetensors/shard.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 
@@ -44,7 +46,8 @@ Result<Shard> ShardReader::read_open(FileHandle handle, const std::string& relat
   CKPT_CHECK(io_.read_at(handle, 0, std::as_writable_bytes(std::span(buffer_))));
   if (buffer_.starts_with(kLfsPointer))
     return fail({.code = Errc::incomplete,
-                 .message = "safetensors header: parse: the file is a Git LFS pointer",
+                 .message = fmt::format("{}: a Git LFS pointer: the data was not downloaded",
+                                        relative.empty() ? root_ : join_path(root_, relative)),
                  .hint = "fetch the data: git lfs pull"});
   CKPT_TRY(const std::uint64_t data_begin, header_bytes(std::as_bytes(std::span(buffer_)), info.bytes));
   const std::uint64_t needed = memory_for(data_begin, MetadataCost::safetensors_header);

@@ -10,6 +10,7 @@
 #include "convert/metadata_memory.hpp"
 #include "convert/torch/item_index.hpp"
 #include "convert/torch_legacy.hpp"
+#include "convert/torch_program.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/files/hf_index.hpp"
 #include "format/little_endian.hpp"
@@ -153,7 +154,7 @@ bool begins_torch_file(std::string_view head, std::string_view name) {
 Result<std::optional<Match>> detect(const Place& place) {
   if (place.directory) return detect_directory(place);
   CKPT_TRY(const std::string head, place.head("", kHeadBytes));
-  if (!begins_torch_file(head, base_name(place.root))) return std::nullopt;
+  if (!begins_torch_file(head, base_name(place.root)) || !torch_program_kind(place).empty()) return std::nullopt;
   return Match{.why = "a torch.save file"};
 }
 

@@ -187,12 +187,15 @@ Result<std::optional<Map>> open_beside(Io& io, const std::string& root, const Re
   return std::optional(std::move(map));
 }
 
+constexpr std::array<std::string_view, 2> kTorchSynonyms{"pytorch", "pt"};
+
 }  // namespace
 }  // namespace torch
 
 Format torch_format() {
   return {.name = "torch",
           .summary = "torch.save files (.pt, .pth, .bin, .ckpt), alone or in a directory",
+          .synonyms = torch::kTorchSynonyms,
           .detect = torch::detect,
           .suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,

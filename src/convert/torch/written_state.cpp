@@ -179,7 +179,7 @@ class StateBuilder {
   Result<WrittenState> nested_state() {
     if (!without_place_.empty())
       return fail({.code = Errc::unsupported,
-                   .message = fmt::format("{}: convert: '{}' and another value would have the same key in a torch file",
+                   .message = fmt::format("{}: '{}' and another value would have the same key in a torch file",
                                           request_.target, without_place_),
                    .tensor = without_place_,
                    .hint = "--map FILE    renames tensors"});

@@ -11,11 +11,14 @@ namespace {
 
 constexpr std::array<std::string_view, 1> kUniversalOwnNames{universal::kManifestCopyPath};
 
+constexpr std::array<std::string_view, 1> kUniversalSynonyms{"universal"};
+
 }  // namespace
 
 Format universal_format() {
   return {.name = "ckpt",
           .summary = "our own sharded safetensors with hashes",
+          .synonyms = kUniversalSynonyms,
           .detect = universal::detect,
           .own_names = kUniversalOwnNames,
           .has_folders = true,

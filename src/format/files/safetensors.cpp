@@ -20,7 +20,7 @@ using Kind = json::Event::Kind;
 constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kMostDepth = 64;  // inside unknown fields
 
-constexpr std::string_view kParse = "safetensors header: parse: ";
+constexpr std::string_view kParse = "safetensors header: ";
 
 tl::unexpected<Error> corrupt(std::uint64_t offset, std::string reason, std::string_view tensor = {}) {
   return fail({.code = Errc::corrupt,
@@ -223,8 +223,7 @@ Result<std::uint64_t> header_bytes(std::span<const std::byte> head, std::uint64_
 
 Result<Header> parse_header(std::span<const std::byte> head, std::uint64_t file_bytes) {
   CKPT_TRY(const std::uint64_t data_begin, header_bytes(head, file_bytes));
-  if (head.size() < data_begin)
-    return fail(Errc::internal, "safetensors header: parse: called without the whole header");
+  if (head.size() < data_begin) return fail(Errc::internal, "safetensors header: called without the whole header");
   const std::string_view text(reinterpret_cast<const char*>(head.data()) + kLengthBytes, data_begin - kLengthBytes);
   const std::size_t begin = text.find_first_not_of(" \t\r\n");
   if (begin == text.npos || text[begin] != '{') return corrupt(kLengthBytes, "does not begin with '{'");

@@ -16,7 +16,7 @@ constexpr std::array kRoles{Role::param, Role::buffer, Role::slot};
 
 tl::unexpected<Error> wrong(std::string_view key, std::string_view tensor) {
   return fail({.code = Errc::corrupt,
-               .message = "__metadata__: parse: " + std::string(key) + " is malformed",
+               .message = "__metadata__: " + std::string(key) + " is malformed",
                .tensor = std::string(tensor)});
 }
 

@@ -43,7 +43,7 @@ class Cursor {
 };
 
 tl::unexpected<Error> corrupt_at(std::size_t offset, std::string reason) {
-  return fail({.code = Errc::corrupt, .message = "JSON: parse: " + std::move(reason), .offset = offset});
+  return fail({.code = Errc::corrupt, .message = "JSON: " + std::move(reason), .offset = offset});
 }
 
 /// Text of a message about hostile bytes: short, printable.

@@ -16,8 +16,8 @@ Result<> check_references(const Manifest& manifest) {
     for (const ReferencedFile& file : source.files) sizes.push_back(file.bytes);
   }
   const auto bad_row = [](Check check, const TensorRow& row, std::string_view reason) {
-    return violates(
-        check, Error{.message = fmt::format("manifest.json: parse: chunks: {}", reason), .tensor = row.tensor.name});
+    return violates(check,
+                    Error{.message = fmt::format("manifest.json: chunks: {}", reason), .tensor = row.tensor.name});
   };
   for (const TensorRow& row : manifest.tensors) {
     const Layout::Kind kind = manifest.layouts[row.layout].kind;

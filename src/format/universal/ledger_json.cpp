@@ -18,7 +18,7 @@ constexpr std::uint64_t kVersion = 1;
 constexpr std::string_view kVersionKey = "data_ledger";
 
 tl::unexpected<Error> bad_ledger(std::string_view member, std::string_view reason) {
-  return fail(Errc::corrupt, fmt::format("data/ledger: parse: {}: {}", member, reason));
+  return fail(Errc::corrupt, fmt::format("data/ledger: {}: {}", member, reason));
 }
 
 /// Every member is one of these, and there once (json::parse refuses a second one).
@@ -100,7 +100,7 @@ Result<Ledger> parse(std::string_view text) {
   if (document.object() == nullptr) return bad_ledger("document", "not an object");
   CKPT_TRY(const std::uint64_t version, natural_of(document, kVersionKey));
   if (version > kVersion) {
-    return fail(Errc::newer, fmt::format("data/ledger: parse: version {}; this build reads {}", version, kVersion));
+    return fail(Errc::newer, fmt::format("data/ledger: version {}; this build reads {}", version, kVersion));
   }
   if (version != kVersion) return bad_ledger(kVersionKey, "no such version");
   CKPT_CHECK(only_members(*document.object(),

@@ -23,7 +23,7 @@ constexpr std::string_view kSealBegin = R"("xxh3":")";
 constexpr std::string_view kSealEnd = "\"}\n";
 
 tl::unexpected<Error> bad(Check check, std::string_view member, std::string_view reason) {
-  return violates(check, fmt::format("manifest.json: parse: {}: {}", member, reason));
+  return violates(check, fmt::format("manifest.json: {}: {}", member, reason));
 }
 
 /// The error of a reader of one value, prefixed with its member.

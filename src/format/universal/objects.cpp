@@ -26,7 +26,7 @@ constexpr json::Limits kObjectsLimits{
     .max_bytes = kMaxManifestBytes, .max_depth = kMaxJsonLevels + 4, .max_values = 8 * kMaxObjectValues};
 
 tl::unexpected<Error> bad_objects(Check check, std::string_view reason) {
-  return violates(check, fmt::format("objects.json: parse: {}", reason));
+  return violates(check, fmt::format("objects.json: {}", reason));
 }
 tl::unexpected<Error> bad_value(std::string_view reason) {
   return bad_objects(Check::value_form, reason);

@@ -56,7 +56,7 @@ std::optional<std::uint64_t> to_natural(std::string_view digits) {
 }
 
 tl::unexpected<Error> bad(std::string_view member, std::string_view reason) {
-  return fail(Errc::corrupt, fmt::format("rng stream: parse: {}: {}", member, reason));
+  return fail(Errc::corrupt, fmt::format("rng stream: {}: {}", member, reason));
 }
 
 Result<std::string> text_of(const json::Value& object, std::string_view key) {
@@ -132,8 +132,7 @@ Result<Stream> parse(std::string_view text) {
   const json::Value* version = document.find(kVersionKey);
   if (version == nullptr || version->natural() == nullptr) return bad(kVersionKey, "missing or not a number");
   if (*version->natural() > kVersion) {
-    return fail(Errc::newer,
-                fmt::format("rng stream: parse: version {}; this build reads {}", *version->natural(), kVersion));
+    return fail(Errc::newer, fmt::format("rng stream: version {}; this build reads {}", *version->natural(), kVersion));
   }
   if (*version->natural() != kVersion) return bad(kVersionKey, "no such version");
   if (document.object()->size() != 5) return bad("document", "more or fewer members than five");

@@ -4,6 +4,7 @@
 
 #include "convert/deepspeed/files/detect.hpp"
 #include "convert/read_options.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -64,7 +64,7 @@ class SourceExperts {
       for (auto& [number, entries] : of_layer) layer.members.push_back(std::move(entries));
     }
     if (target_.experts.empty() && request_.options.ep != 0)
-      return fail({.code = Errc::usage, .message = request_.target + ": convert: --ep: the source has no experts"});
+      return fail({.code = Errc::usage, .message = request_.target + ": --ep: the source has no experts"});
     if (target_.experts.empty()) return {};
     if (universal_)
       return fail(cannot_hold(request_, "DeepSpeed cannot load a mixture of experts from a universal directory", {},

@@ -17,7 +17,7 @@ Result<> check_tag(const std::string& target, const std::string& tag) {
   constexpr std::size_t kLongest = 240;  // of 255 bytes that file systems allow, as "_universal" may follow
   const auto refused = [&](std::string_view why) {
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: convert: '{}' cannot be a tag: {}", target, tag, why),
+                 .message = fmt::format("{}: '{}' cannot be a tag: {}", target, tag, why),
                  .hint = "--tag NAME    a name such as global_step100"});
   };
   if (tag.size() > kLongest) return refused("it is too long");

@@ -104,18 +104,18 @@ class Preparation {
     } else {
       if (!options.zero_stage && !is_deepspeed())
         return fail({.code = Errc::usage,
-                     .message = request_.target + ": convert: --to deepspeed needs --zero-stage",
+                     .message = request_.target + ": --to deepspeed needs --zero-stage",
                      .hint = "--zero-stage N --dp N    as in the run that is to load it"});
       out_.stage = options.zero_stage.value_or(mesh("zero"));
       if (options.dp == 0 && mesh("dp") == 0)
         return fail({.code = Errc::usage,
-                     .message = request_.target + ": convert: --to deepspeed needs --dp",
+                     .message = request_.target + ": --to deepspeed needs --dp",
                      .hint = "--dp N    the number of data-parallel ranks that are to load it"});
       out_.dp = options.dp != 0 ? options.dp : mesh("dp");
       constexpr std::uint64_t kGreatestStage = 3;
       if (out_.stage > kGreatestStage)
         return fail({.code = Errc::usage,
-                     .message = fmt::format("{}: convert: DeepSpeed has no ZeRO stage {}", request_.target, out_.stage),
+                     .message = fmt::format("{}: DeepSpeed has no ZeRO stage {}", request_.target, out_.stage),
                      .hint = "--zero-stage N    as in the run that is to load it"});
       CKPT_CHECK(check_ranks(out_.dp, "data-parallel", "--dp N    chooses a number"));
     }
@@ -128,8 +128,8 @@ class Preparation {
   Result<> check_ranks(std::uint64_t ranks, std::string_view kind, std::string hint) const {
     if (ranks <= kMostTargetRanks) return {};
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: convert: {} {} ranks: at most {} are written", request_.target, ranks,
-                                        kind, kMostTargetRanks),
+                 .message = fmt::format("{}: {} {} ranks: at most {} are written", request_.target, ranks, kind,
+                                        kMostTargetRanks),
                  .hint = std::move(hint)});
   }
 
@@ -524,7 +524,7 @@ class Preparation {
 
 Error cannot_hold(const WriteRequest& request, std::string what, std::string tensor, std::string hint) {
   return {.code = Errc::unsupported,
-          .message = fmt::format("{}: convert: {}", request.target, what),
+          .message = fmt::format("{}: {}", request.target, what),
           .tensor = std::move(tensor),
           .hint = std::move(hint)};
 }

@@ -22,7 +22,7 @@ namespace {
 
 Result<> not_stopped(const WriteRequest& request) {
   if (request.stop == nullptr || !request.stop->load()) return {};
-  return fail(Errc::interrupted, "convert: stopped");
+  return fail(Errc::interrupted, "stopped");
 }
 
 /// Instructions for the user besides loading the files, and decisions.

@@ -6,7 +6,6 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/report/target_text.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt::cli {
@@ -77,14 +76,14 @@ void print_load_report(Context& context, const LoadReport& report, const LoadReq
 
 }  // namespace
 
-Answer run_load(Context& context) {
+Answer run_export(Context& context) {
   auto request = read_load_request(context.words);
   if (!request) return failed(request.error());
   auto opened = OpenSession::alone(context);
   if (!opened) return failed(std::move(opened).error());
   OpenSession& open = **opened;
   if (open.failure() != nullptr) return failed(*open.failure());
-  auto source = path_of(open.session(), context.words, request->source);
+  auto source = source_path(context, open.session(), request->source);
   if (!source) return failed(std::move(source).error());
   request->source = *std::move(source);
   const auto report = load(open.session(), *request);

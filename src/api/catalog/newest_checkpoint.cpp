@@ -1,0 +1,107 @@
+#include "api/catalog/newest_checkpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "api/catalog/store_catalog.hpp"
+#include "catalog/index/names.hpp"
+#include "convert/detection.hpp"
+#include "engine/store/inbox.hpp"
+#include "format/text/name_list.hpp"
+
+namespace ckpt {
+namespace {
+
+/// A run's place: a store above a path, and the rest of the path.
+struct RunPlace {
+  std::string store;
+  std::string run;
+};
+
+/// Looks for a store as many levels up as runs may be deep.
+std::optional<RunPlace> run_place(Io& io, const std::string& path) {
+  std::string above = path;
+  std::string run;
+  for (std::size_t level = 0; level < catalog::kDeepestRun; ++level) {
+    if (base_name(above) == "." || base_name(above) == "..") break;
+    run = run.empty() ? base_name(above) : join_path(base_name(above), run);
+    const std::string parent = parent_path(above);
+    if (parent == above) break;
+    above = parent;
+    if (io.stat(join_path(above, kStoreDirectory))) return RunPlace{.store = above, .run = run};
+  }
+  return std::nullopt;
+}
+
+std::string newest_of(std::size_t count) {
+  return count == 1 ? "its only checkpoint" : fmt::format("the newest of its {} checkpoints", count);
+}
+
+Result<FoundSource> newest_of_run(Io& io, const std::string& path, const RunPlace& place, catalog::Time now,
+                                  std::string_view what) {
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, place.store, catalog::Trust::notes, now));
+  CKPT_TRY(const auto entries, select_entries(catalog.database(), {.run = place.run}));
+  const std::string list = fmt::format("'ckpt list --store {} --run {}' lists its checkpoints", place.store, place.run);
+  if (entries.empty()) return FoundSource{.path = path};
+  auto newest = find_checkpoint(catalog.database(), place.run + "@latest");
+  if (!newest) return fail(with_hint(std::move(newest).error(), list));
+  return FoundSource{.path = newest->path(place.store),
+                     .note = fmt::format("{} is {}: using {}, {}; {}", path, what,
+                                         catalog::ShortNames(entries).of(*newest), newest_of(entries.size()), list)};
+}
+
+Result<FoundSource> newest_of_store(Io& io, const std::string& path, catalog::Time now) {
+  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, path, catalog::Trust::notes, now));
+  CKPT_TRY(const auto entries, select_entries(catalog.database(), {}));
+  std::set<std::string> runs;
+  for (const catalog::Entry& entry : entries) runs.insert(entry.checkpoint.run);
+  if (runs.empty())
+    return fail({.code = Errc::not_found,
+                 .message = path + ": a store without checkpoints",
+                 .file = path,
+                 .hint = fmt::format("'ckpt save SRC --run RUN --store {}' imports one", path)});
+  if (runs.size() == 1)
+    return newest_of_run(io, path, {.store = path, .run = *runs.begin()}, now,
+                         fmt::format("a store of the run {}", *runs.begin()));
+  return fail({.code = Errc::ambiguous,
+               .message = fmt::format("{}: a store of {} runs: {}", path, runs.size(), name_list(runs)),
+               .file = path,
+               .hint = fmt::format("'ckpt list --store {}' lists the checkpoints; name one, e.g. {}@latest --store {}",
+                                   path, *runs.begin(), path)});
+}
+
+/// Names show the newest if each has a step, or a generation, and no other has the same.
+bool is_unambiguous(const std::vector<OneCheckpoint>& newest_first) {
+  for (const OneCheckpoint& one : newest_first)
+    if (!one.step) return false;
+  return newest_first.size() == 1 || newest_first[0].generation != newest_first[1].generation ||
+         newest_first[0].step != newest_first[1].step;
+}
+
+}  // namespace
+
+Result<FoundSource> newest_at(Io& io, const std::string& path, catalog::Time now) {
+  const auto info = io.stat(path);
+  if (!info || info->kind != FileInfo::Kind::directory) return FoundSource{.path = path};
+  if (const Recognition seen = recognise(io, path); seen.format != nullptr || seen.unfinished)
+    return FoundSource{.path = path};
+  const std::string root = path.size() > 1 ? path.substr(0, path.find_last_not_of('/') + 1) : path;
+  if (io.stat(join_path(root, kStoreDirectory))) return newest_of_store(io, root, now);
+  CKPT_TRY(const std::vector<OneCheckpoint> below, find_checkpoints_below(io, root));
+  if (below.empty()) return FoundSource{.path = path};
+  if (const auto place = run_place(io, root)) {
+    CKPT_TRY(FoundSource found, newest_of_run(io, root, *place, now, "a run"));
+    if (found.path != root) return found;
+  }
+  if (!is_unambiguous(below)) return FoundSource{.path = path};
+  return FoundSource{.path = join_path(root, below.front().name),
+                     .note = fmt::format("{} is a directory of checkpoints: using {}, {}", root, below.front().name,
+                                         newest_of(below.size()))};
+}
+
+}  // namespace ckpt

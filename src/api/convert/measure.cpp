@@ -1,0 +1,200 @@
+#include "api/convert/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include "api/convert/pool.hpp"
+#include "engine/run/run.hpp"
+#include "format/checked.hpp"
+#include "format/model/cast.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::uint64_t kMostBatchBytes = std::uint64_t{64} << 20;  // of one side, held in memory
+constexpr std::uint64_t kBatchShare = 16;                           // of the memory limit
+
+/// Elements of a pair that fit into one leaf.
+struct Piece {
+  std::size_t pair = 0;  ///< index into the pairs
+  Extent elements{};
+};
+
+template <class Number>
+double number_at(std::span<const std::byte> values, std::size_t index) {
+  Number value{};
+  std::memcpy(&value, values.data() + index * sizeof(Number), sizeof(Number));
+  return static_cast<double>(value);
+}
+
+double float_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
+  const std::size_t unit = unit_bytes(dtype);
+  std::array<std::byte, 4> wide{};
+  CastCounts ignored;
+  cast(dtype, values.data() + index * unit, Dtype::f32, wide.data(), 1, ignored);
+  return number_at<float>(wide, 0);
+}
+
+/// The value of an element as a number; NaN also for types without an order, whose elements are compared as bytes.
+double value_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
+  switch (dtype) {
+    case Dtype::f16:
+    case Dtype::bf16:
+      return float_at(dtype, values, index);
+    case Dtype::f32:
+      return number_at<float>(values, index);
+    case Dtype::f64:
+      return number_at<double>(values, index);
+    case Dtype::boolean:
+    case Dtype::u8:
+      return number_at<std::uint8_t>(values, index);
+    case Dtype::i8:
+      return number_at<std::int8_t>(values, index);
+    case Dtype::u16:
+      return number_at<std::uint16_t>(values, index);
+    case Dtype::i16:
+      return number_at<std::int16_t>(values, index);
+    case Dtype::u32:
+      return number_at<std::uint32_t>(values, index);
+    case Dtype::i32:
+      return number_at<std::int32_t>(values, index);
+    case Dtype::u64:
+      return number_at<std::uint64_t>(values, index);
+    case Dtype::i64:
+      return number_at<std::int64_t>(values, index);
+    default:
+      return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
+Result<std::vector<TargetFile>> lay_out(const Map& map, bool is_left, std::span<const TensorPair> pairs,
+                                        std::span<const Piece> pieces) {
+  std::vector<TargetFile> files;
+  for (const Piece& piece : pieces) {
+    const TensorPair& pair = pairs[piece.pair];
+    const std::uint32_t tensor = is_left ? pair.left : pair.right;
+    TargetFile& file = files.emplace_back();
+    Placement placement{.tensor = tensor, .dtype = pair.as};
+    if (is_packed(pair.as)) {
+      CKPT_TRY(placement.bytes, tensor_bytes(pair.as, map.tensors[tensor].shape));
+    } else {
+      placement.bytes = piece.elements.size() * unit_bytes(pair.as);
+      placement.chunk = Chunk{Box::whole(map.tensors[tensor].shape), piece.elements};
+    }
+    file.bytes = placement.bytes;
+    file.placements.push_back(std::move(placement));
+  }
+  return files;
+}
+
+Result<> read_side(Session& session, const Side& side, std::vector<TargetFile> files,
+                   const std::function<void(std::size_t piece, std::span<const std::byte>)>& take) {
+  CKPT_TRY(const Plan plan, Plan::make(side.map, std::move(files)));
+  CKPT_TRY(RunOptions options, run_options(session, plan));
+  options.source_root = side.root;
+  options.deliver = [&](std::uint64_t leaf, const Hash128&, std::span<const std::byte> bytes) -> Result<> {
+    take(static_cast<std::size_t>(leaf), bytes);  // each piece is one leaf
+    return {};
+  };
+  const auto solo = Comm::solo();
+  CKPT_CHECK(run(plan, session.io, *solo, options));
+  return {};
+}
+
+void add(const ValueDifference& part, ValueDifference& out) {
+  out.elements += part.elements;
+  out.differing += part.differing;
+  out.one_is_nan += part.one_is_nan;
+  out.max_absolute = std::max(out.max_absolute, part.max_absolute);
+  out.max_relative = std::max(out.max_relative, part.max_relative);
+}
+
+}  // namespace
+
+void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
+                    ValueDifference& out) {
+  const std::size_t unit = unit_bytes(dtype);
+  const std::size_t count = left.size() / unit;
+  out.elements += count;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0) continue;
+    ++out.differing;
+    const double a = value_at(dtype, left, i);
+    const double b = value_at(dtype, right, i);
+    if (std::isnan(a) != std::isnan(b)) ++out.one_is_nan;
+    if (std::isnan(a) || std::isnan(b) || a == b) continue;  // 0 and -0 are different bits
+    const double distance = std::abs(a - b);
+    out.max_absolute = std::max(out.max_absolute, distance);
+    const double size = std::max(std::abs(a), std::abs(b));
+    out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : distance / size);
+  }
+}
+
+Result<std::vector<ValueDifference>> measure_differences(Session& session, const Side& left, const Side& right,
+                                                         std::span<const TensorPair> pairs, const std::string& phase) {
+  std::vector<Piece> pieces;
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    const std::uint64_t elements = volume(left.map.tensors[pairs[i].left].shape);
+    const std::uint64_t step = is_packed(pairs[i].as) ? elements : kLeafBytes / unit_bytes(pairs[i].as);
+    CKPT_TRY(const std::uint64_t bytes, tensor_bytes(pairs[i].as, left.map.tensors[pairs[i].left].shape));
+    if (is_packed(pairs[i].as) && bytes > kLeafBytes) continue;  // cannot be cut
+    for (std::uint64_t begin = 0; begin < elements; begin += step)
+      pieces.push_back({.pair = i, .elements = {begin, std::min(begin + step, elements)}});
+    total += bytes;
+  }
+  const std::uint64_t most = std::max(kLeafBytes, std::min(kMostBatchBytes, session.memory_bytes / kBatchShare));
+  std::vector<ValueDifference> out(pairs.size());
+  std::uint64_t done = 0;
+  for (std::size_t first = 0; first < pieces.size();) {
+    std::size_t end = first;
+    std::uint64_t bytes = 0;
+    for (; end < pieces.size() && (end == first || bytes < most); ++end)
+      bytes += pieces[end].elements.size() * unit_bytes(pairs[pieces[end].pair].as);
+    const std::span batch(pieces.data() + first, end - first);
+    std::vector<std::vector<std::byte>> held(batch.size());
+    std::vector<ValueDifference> measured(batch.size());
+    CKPT_TRY(auto left_files, lay_out(left.map, true, pairs, batch));
+    CKPT_CHECK(read_side(session, left, std::move(left_files), [&](std::size_t piece, std::span<const std::byte> read) {
+      held[piece].assign(read.begin(), read.end());
+    }));
+    CKPT_TRY(auto right_files, lay_out(right.map, false, pairs, batch));
+    CKPT_CHECK(
+        read_side(session, right, std::move(right_files), [&](std::size_t piece, std::span<const std::byte> read) {
+          measure_values(pairs[batch[piece].pair].as, held[piece], read, measured[piece]);
+        }));
+    for (std::size_t i = 0; i < batch.size(); ++i) add(measured[i], out[batch[i].pair]);
+    first = end;
+    done += bytes;
+    if (session.progress) session.progress({phase, std::min(done, total), total});
+  }
+  return out;
+}
+
+std::optional<std::string> missing_prefix(const std::vector<std::string>& here, const std::vector<std::string>& there) {
+  const std::vector<std::string>& few = here.size() <= there.size() ? here : there;
+  const std::vector<std::string>& many = here.size() <= there.size() ? there : here;
+  if (few.empty()) return std::nullopt;
+  const std::unordered_set<std::string_view> known(many.begin(), many.end());
+  for (const std::string& other : many) {
+    const std::string& first = few.front();
+    const std::string& longer = other.size() > first.size() ? other : first;
+    const std::string& shorter = other.size() > first.size() ? first : other;
+    if (longer.size() == shorter.size() || !longer.ends_with("." + shorter)) continue;
+    const std::string prefix = longer.substr(0, longer.size() - shorter.size());
+    const bool few_lack_it = &longer == &other;
+    const bool all = std::ranges::all_of(few, [&](const std::string& name) {
+      if (few_lack_it) return known.contains(prefix + name);
+      return name.starts_with(prefix) && known.contains(std::string_view(name).substr(prefix.size()));
+    });
+    if (all) return prefix;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ckpt

@@ -1,0 +1,59 @@
+#include "api/convert/measure.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+namespace ckpt {
+namespace {
+
+template <class Number>
+ValueDifference measured(Dtype dtype, const std::vector<Number>& left, const std::vector<Number>& right) {
+  ValueDifference out;
+  measure_values(dtype, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), out);
+  return out;
+}
+
+TEST(MeasureValues, CountsAndComparesNumbers) {
+  const auto out = measured<float>(Dtype::f32, {1, 2, -4, 0}, {1, 2.5, -3, 0});
+  EXPECT_EQ(out.elements, 4u);
+  EXPECT_EQ(out.differing, 2u);
+  EXPECT_EQ(out.max_absolute, 1);
+  EXPECT_EQ(out.max_relative, 0.25);
+  EXPECT_EQ(out.one_is_nan, 0u);
+}
+
+TEST(MeasureValues, NaNsAreCountedAndInfinitiesAreInfinitelyFar) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  const auto one = measured<float>(Dtype::f32, {nan, nan, 1}, {nan, 2, 1});
+  EXPECT_EQ(one.differing, 1u);
+  EXPECT_EQ(one.one_is_nan, 1u);
+  EXPECT_EQ(one.max_absolute, 0);
+  const auto two = measured<float>(Dtype::f32, {infinity}, {1});
+  EXPECT_EQ(two.max_absolute, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(two.max_relative, 1);
+}
+
+TEST(MeasureValues, KnowsIntegersAndZeroesWithASign) {
+  EXPECT_EQ(measured<std::int8_t>(Dtype::i8, {-128, 5}, {127, 5}).max_absolute, 255);
+  EXPECT_EQ(measured<std::uint16_t>(Dtype::bf16, {0x3f80}, {0x4000}).max_absolute, 1) << "1 and 2";
+  EXPECT_EQ(measured<std::uint16_t>(Dtype::f16, {0x3c00}, {0x4000}).max_absolute, 1);
+  const auto zeroes = measured<float>(Dtype::f32, {0.0F}, {-0.0F});
+  EXPECT_EQ(zeroes.differing, 1u) << "other bits";
+  EXPECT_EQ(zeroes.max_absolute, 0);
+  EXPECT_EQ(measured<std::uint8_t>(Dtype::f8_e4m3, {1, 2}, {1, 3}).differing, 1u);
+}
+
+TEST(MissingPrefix, IsThatOfAllNames) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(missing_prefix(Names{"model.a.w", "model.b"}, Names{"a.w", "b"}), "model.");
+  EXPECT_EQ(missing_prefix(Names{"a.w", "b"}, Names{"model.a.w", "model.b", "optimizer.step"}), "model.");
+  EXPECT_EQ(missing_prefix(Names{"model.a", "model.b"}, Names{"a", "c"}), std::nullopt);
+  EXPECT_EQ(missing_prefix(Names{"mya"}, Names{"a"}), std::nullopt) << "not a whole part";
+  EXPECT_EQ(missing_prefix(Names{}, Names{"a"}), std::nullopt);
+}
+
+}  // namespace
+}  // namespace ckpt

@@ -1,0 +1,191 @@
+"""Looking at files and directories: what is recognised, which of several checkpoints is taken, paths that are near."""
+import gzip
+import io
+import json
+import pickle
+import shutil
+import tarfile
+import zipfile
+
+from runner import check, main
+
+SINGLE = "safetensors/single"
+OURS = "ckpt/1.0-mesh"
+TRAINER = "folders/hf_trainer"
+
+
+def save(sh, run, step, store="st"):
+    sh.run("save", sh.checkpoint(OURS), "--store", store, "--run", run, "--step", str(step))
+
+
+# --- recognised formats ----------------------------------------------------------------------------------------------
+
+
+def case_inspect_describes_what_it_cannot_read(sh):
+    sh.run("inspect", sh.checkpoint("megatron/core_torch_dist_w4"),
+           out=["^megatron", "a Megatron-LM checkpoint; reading it is not supported", r"^  state +complete: 7 files, [\d.]+ KiB",
+                r"^  saved +20\d\d-", "^hint: --from dcp reads its tensors"], not_out="parameters|converts to")
+    sh.run("inspect", sh.checkpoint("orbax/direct_standard"), out=["^orbax", "Orbax", r"^  state +complete: 12 files"])
+    sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, out="INCOMPLETE: 6 files", err="1 of 4 data files are missing")
+    data = sh.document("inspect", sh.checkpoint("orbax/direct_standard"))["data"]
+    check((data["readable"], data["format"], data["file_count"], data["can_become"]) == (False, "orbax", 12, []), str(data))
+
+
+def case_inspect_knows_programs_and_other_frameworks(sh):
+    text = lambda s: len(s).to_bytes(8, "little") + s
+    pairs = (text(b"general.architecture") + b"\x08\0\0\0" + text(b"llama") + text(b"tokens") + b"\x09\0\0\0\x08\0\0\0" + (2).to_bytes(8, "little")
+             + text(b"a") + text(b"b") + text(b"general.file_type") + b"\x04\0\0\0\x0f\0\0\0")
+    sh.path("m.gguf").write_bytes(b"GGUF\3\0\0\0" + (7).to_bytes(8, "little") + (3).to_bytes(8, "little") + pairs)
+    sh.run("inspect", "m.gguf", out=["^  version +3$", "^  tensors +7$", "^  model +llama$", "^  quantised +Q4_K_M$"])
+    sh.path("cut.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes([255]) * 30)
+    sh.run("inspect", "cut.gguf", out="GGUF")
+    sh.path("m.onnx").write_bytes(b"\x08\x07\x12\x07pytorch")
+    sh.path("m.npy").write_bytes(b"\x93NUMPY\x01\0" + bytes(120))
+    with zipfile.ZipFile(sh.path("script.pt"), "w") as archive:
+        for name in ("script/data/0", "script/data.pkl", "script/code/__torch__/m.py", "script/constants.pkl"):
+            archive.writestr(name, "x")
+    with zipfile.ZipFile(sh.path("exported.pt2"), "w") as archive:
+        archive.writestr("m/models/model.json", "{}")
+    sh.path("tf").mkdir()
+    sh.path("tf/model.ckpt-7.index").write_bytes(bytes(48))
+    sh.path("tf/model.ckpt-7.data-00000-of-00001").write_bytes(bytes(8))
+    sh.path("saved").mkdir()
+    sh.path("saved/saved_model.pb").write_bytes(b"\x08\1")
+    for name, words in (("m.gguf", "GGUF"), ("m.onnx", "ONNX"), ("m.npy", "NumPy"), ("script.pt", "TorchScript"),
+                        ("exported.pt2", "torch.export"), ("tf", "TensorFlow"), ("tf/model.ckpt-7.index", "TensorFlow"),
+                        ("saved", "SavedModel")):
+        sh.run("inspect", name, out=[words, "reading it is not supported", "^  files +"])
+        sh.run("convert", name, "out", code=12, err=f"{words}.*reading it is not supported")
+
+
+def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
+    sh.path("m.tar.gz").write_bytes(gzip.compress(b"x" * 100))
+    with zipfile.ZipFile(sh.path("m.zip"), "w") as archive:
+        archive.writestr("readme", "x")
+    with tarfile.open(sh.path("m.tar"), "w") as archive:
+        archive.addfile(tarfile.TarInfo("x"), io.BytesIO())
+    sh.path("page.pt").write_text("<!DOCTYPE html>\n<html></html>")
+    sh.path("error.bin").write_text('<?xml version="1.0"?><Error/>')
+    sh.path("d.pkl").write_bytes(pickle.dumps({"a": 1}, protocol=4))
+    sh.path("w.msgpack").write_bytes(b"\x81\xa1a\1")
+    sh.path("settings.json").write_text("{}")
+    for name, what, hint in (("m.tar.gz", "a gzip archive, not a checkpoint", "unpack it first: tar -xf m.tar.gz"),
+                             ("m.zip", "a zip archive, not a checkpoint", "unzip m.zip"), ("m.tar", "a tar archive", "tar -xf m.tar"),
+                             ("page.pt", "a web page, not a checkpoint: the download failed", "huggingface-cli download"),
+                             ("error.bin", "an XML document", "error page"), ("d.pkl", "a pickle that torch.save did not write", "Python"),
+                             ("w.msgpack", "MessagePack", "flax"), ("settings.json", "a JSON file, not a checkpoint", "formats")):
+        sh.run("inspect", name, code=12, err=[f"^error: {name}: .*{what}", f"^hint: .*{hint}"])
+    sh.path("m.safetensors").write_bytes((sh.checkpoint(SINGLE) / "model.safetensors").read_bytes())
+    sh.run("inspect", "d.pkl", code=12, err="^hint: load it in Python")  # not a part of what is beside it
+    sh.run("inspect", "settings.json", code=12, err="^hint: the directory . looks like safetensors")
+    for name in ("lfs.safetensors", "lfs.pt"):
+        sh.path(name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        sh.run("inspect", name, code=13, err=[f"^error: {name}: a Git LFS pointer: the data was not downloaded", "^hint: .*git lfs pull"])
+    sh.run("inspect", "hf://gpt2", code=12, err="huggingface-cli download gpt2")
+    sh.run("inspect", "s3://bucket/run", code=12, err="aws s3 cp --recursive s3://bucket/run DIR")
+
+
+# --- facts and objects -----------------------------------------------------------------------------------------------
+
+
+def case_inspect_shows_model_optimizer_and_adapter(sh):
+    facts = [r"^  model +llama · LlamaForCausalLM · 2 layers", r"^  optimizer +lr 0 · betas \(0.9, 0.999\) · weight_decay 0 · 2 groups$",
+             r"^  saved +20\d\d-\d\d-\d\d \d\d:\d\d UTC"]
+    sh.run("inspect", sh.checkpoint(TRAINER), out=facts)
+    sh.run("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), out="^  optimizer +lr 0.001 and 0.0005 .* 2 groups")
+    sh.run("inspect", sh.checkpoint("folders/peft_lora"), out="^  adapter +LORA · rank 2 · for the base model ./hf")
+    sh.run("convert", sh.checkpoint(TRAINER), "copy")  # config.json is inside then
+    sh.run("inspect", "copy", out=facts[0])
+    check("llama" in sh.document("inspect", "copy")["data"]["facts"]["model"], "no model")
+
+
+def case_inspect_fits_the_terminal(sh):
+    code, text = sh.terminal("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), columns=80)
+    lines = text.replace("\r", "").split("\n")
+    check(code == 0 and any(line.startswith("  optimizer ") for line in lines), text)
+    check(all(len(line) <= 80 for line in lines if not line.startswith("next: ")), text)
+    check(any("weight_decay" in line for line in lines), text)
+
+
+def case_inspect_names_quantised_weights(sh):
+    shutil.copytree(sh.checkpoint(SINGLE), sh.path("q"))
+    config = {"model_type": "llama", "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128}}
+    sh.path("q/config.json").write_text(json.dumps(config))
+    sh.run("inspect", "q", out="^  quantised +gptq · 4 bits · groups of 128: tensors hold packed values")
+    sh.path("q/config.json").write_text("not json")
+    sh.run("inspect", "q", not_out="quantised|^  model")
+
+
+def case_ls_objects_shows_values(sh):
+    out = sh.run("ls", sh.checkpoint(TRAINER), "--objects", out=[r"^optimizer.param_groups.0.betas.0 +0.9$", r"^scheduler.last_epoch +4$",
+                                                                 r"^\d+ values"]).out
+    check("model.embed" not in out, "tensors")
+    rows = sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--tsv", "--glob", "*.lr").out.splitlines()
+    check(rows[0] == "NAME\tVALUE" and all(row.endswith("lr\t0") for row in rows[1:]) and len(rows) == 3, str(rows))
+    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "-q", "--glob", "scheduler.last*", out=r"^scheduler.last_epoch\n\Z")
+    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--glob", "nothing", code=10, err="no object name matches 'nothing'")
+    objects = sh.document("ls", sh.checkpoint(TRAINER))["data"]["objects"]
+    check({"name": "scheduler.last_epoch", "value": "4"} in objects, str(objects[:3]))
+
+
+# --- one level up ----------------------------------------------------------------------------------------------------
+
+
+def case_a_directory_of_checkpoints_leads_to_the_newest(sh):
+    for step in (900, 1000, 100):
+        shutil.copytree(sh.checkpoint(SINGLE), sh.path(f"hf/checkpoint-{step}"))
+    note = "^note: hf is a directory of checkpoints: using checkpoint-1000, the newest of its 3 checkpoints$"
+    for words in (("inspect", "hf"), ("ls", "hf"), ("verify", "hf"), ("export", "hf", "a.safetensors"), ("convert", "hf/", "b.safetensors")):
+        sh.run(*words, err=note)
+    sh.run("diff", "hf/checkpoint-900", "hf", err=note, out=" identical, 0 different")
+    check(sh.document("inspect", "hf")["data"]["path"] == "hf/checkpoint-1000", "another path")
+    sh.run("ls", "hf", "-q", not_err="note")
+    for name in ("a", "b"):  # nothing says which is newer
+        shutil.copytree(sh.checkpoint(SINGLE), sh.path(f"models/{name}"))
+    sh.run("inspect", "models", code=12, err="2 checkpoints, not one: ")
+
+
+def case_a_run_and_a_store_lead_to_the_newest_or_say_what_they_are(sh):
+    save(sh, "a", 1)
+    save(sh, "a", 3)
+    save(sh, "a", 2)  # saved last
+    lists = "'ckpt list --store st --run a' lists its checkpoints$"
+    sh.run("inspect", "st", out="step 2", err=f"^note: st is a store of the run a: using a@2, the newest of its 3 .*{lists}")
+    sh.run("inspect", "st/a/", out="step 2", err=f"^note: st/a is a run: using a@2, .*{lists}")
+    save(sh, "prod/b", 5)
+    sh.run("verify", "st", code=12, err=["^error: st: a store of 2 runs: a, prod/b$", "^hint: 'ckpt list --store st' lists.*a@latest --store st"])
+    sh.run("convert", "st/prod/b", "out", out="^done ", err="^note: st/prod/b is a run: using prod/b@5, its only checkpoint")
+    shutil.rmtree(sh.path("st/a"))
+    shutil.rmtree(sh.path("st/prod"))
+    sh.run("inspect", "st", code=10, err=["st: a store without checkpoints", "ckpt save SRC --run RUN --store st"])
+
+
+def case_an_unfinished_save_is_called_so(sh):
+    partial = sh.path("run/step-000000005.partial-" + "0" * 32)
+    partial.mkdir(parents=True)
+    sh.run("inspect", "run", code=12, err="no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-")
+    sh.run("inspect", partial, code=13, err="a save or conversion that never finished")
+
+
+def case_a_path_that_does_not_exist_is_answered_with_the_nearest(sh):
+    sh.path("runs/exp7").mkdir(parents=True)
+    shutil.copy(sh.checkpoint(SINGLE) / "model.safetensors", sh.path("module.safetensors"))
+    for words in (("inspect",), ("ls",), ("verify",), ("export", "x.npy"), ("convert", "out")):
+        sh.run(words[0], "modul.safetensors", *words[1:], code=10,
+               err=["^error: modul.safetensors: no such file or directory$", r"^hint: did you mean module.safetensors\?$"], not_err="explain")
+    sh.run("inspect", "rnus/exp7", code=10, err=r"did you mean runs/exp7\?")
+    sh.run("inspect", "runs/ex7/", code=10, err=r"did you mean runs/exp7\?")
+    sh.run("inspect", "meta-llama/Llama-2-7b", code=10, err="huggingface-cli download meta-llama/Llama-2-7b")
+    sh.run("inspect", "runs/quite-different", code=10, not_err="^hint")
+
+
+def case_paths_below_a_store_are_names_too(sh):
+    save(sh, "prod/b", 5)
+    for word in ("prod/b@5", "prod/b/step-000000005.g1", "prod/b"):
+        sh.run("inspect", word, "--store", "st", out="step 5")
+        sh.run("verify", word, env={"CKPT_STORE": "st"}, out=" ok ")
+    sh.run("inspect", "prod/c", "--store", "st", code=10, err="prod/c: no such file or directory")
+
+
+if __name__ == "__main__":
+    main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
