@@ -374,11 +374,7 @@ ConvertReport Conversion::describe() const {
   report.memory_bound = session_.memory_bytes;
   report.ranks = session_.comm.ranks();
   report.verified = request_.verify;
-  report.notes = map.findings;
-  for (Finding& finding : report.notes) {  // files that the user did not ask for
-    const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
-    if (by_files && !is_requested(finding, request_, *options_.target)) finding.severity = Severity::note;
-  }
+  report.notes = findings_for(map, request_, *options_.target);
   report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
   report_extras(*source_, extras_, report.notes);
   report.partial = selection_.partial || skips_requested(map, request_, *options_.target);

@@ -321,12 +321,8 @@ class Selector {
   std::size_t kept_dtype_ = 0;
 };
 
-}  // namespace
-
-Result<Selection> select(const Map& map, const ConvertRequest& request) {
-  return Selector(map, request).run();
-}
-
+/// Whether a finding names something that was asked for and is not part of the source's map, or that the target has no
+/// place for.
 bool is_requested(const Finding& finding, const ConvertRequest& request, const Format& target) {
   if (finding.skipped == Skipped::nothing) return false;
   const auto asks = [&](std::string_view what) {
@@ -336,6 +332,21 @@ bool is_requested(const Finding& finding, const ConvertRequest& request, const F
     return (asks("weights") || asks("optim")) &&
            (!request.only.empty() || !(target.writer && target.writer->holds_blobs));
   return asks("optim") || (finding.skipped == Skipped::data && asks("weights"));
+}
+
+}  // namespace
+
+Result<Selection> select(const Map& map, const ConvertRequest& request) {
+  return Selector(map, request).run();
+}
+
+std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request, const Format& target) {
+  std::vector<Finding> out = map.findings;
+  for (Finding& finding : out) {
+    const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
+    if (by_files && !is_requested(finding, request, target)) finding.severity = Severity::note;
+  }
+  return out;
 }
 
 bool skips_requested(const Map& map, const ConvertRequest& request, const Format& target) {

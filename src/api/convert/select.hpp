@@ -20,9 +20,8 @@ struct Selection {
 /// errors  not_found: nothing matches; usage: two tensors, or a tied name and another tensor, would get one name
 Result<Selection> select(const Map& map, const ConvertRequest& request);
 
-/// Whether a finding names something that was asked for and is not part of the source's map, or that the target has no
-/// place for.
-bool is_requested(const Finding& finding, const ConvertRequest& request, const Format& target);
+/// The source's findings; those about files that were not asked for are notes.
+std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request, const Format& target);
 /// Whether the source has such a finding: exit 3, unless the request allows it.
 bool skips_requested(const Map& map, const ConvertRequest& request, const Format& target);
 
