@@ -74,8 +74,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
     return;
   }
   const bool csv = context.words.on("csv");
-  const bool people = context.console.out_is_terminal() && !csv;
-  if (!people) {
+  if (csv || context.words.on("tsv")) {
     const Table values = entry_values(entries);
     say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
@@ -87,7 +86,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   };
   std::uint64_t bytes = 0;
   for (const catalog::Entry& entry : entries) bytes += std::min(entry.checkpoint.bytes, UINT64_MAX - bytes);
-  std::string out = draw_aligned(table, context.console.width(), paint).text;
+  std::string out = draw_aligned(table, context.console.table_width(), paint).text;
   out +=
       fmt::format("{}, {}", format_counted(entries.size(), "checkpoint"), format_size(bytes, context.settings.sizes));
   if (entries.size() != listing.total) out += fmt::format(" of {} in the store", format_count(listing.total));

@@ -244,7 +244,7 @@ Answer list_trash(Context& context) {
   for (const TrashEntry& entry : *listed) {
     if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
   }
-  const bool people = context.console.out_is_terminal();
+  const bool people = !context.words.on("tsv");
   const catalog::Time time = now();
   Table table{.columns = {{.title = "NAME"},
                           {.title = people ? "SIZE" : "BYTES", .right = true},
@@ -286,7 +286,7 @@ Answer list_trash(Context& context) {
     say(context, "the trash is empty\n");
     return out;
   }
-  std::string text = draw_aligned(table, context.console.width()).text;
+  std::string text = draw_aligned(table, context.console.table_width()).text;
   text += fmt::format("{} in the trash, {}", format_count(listed->size()), format_size(bytes, context.settings.sizes));
   if (total != listed->size()) text += fmt::format("; {} in total", format_count(total));
   say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", store_option(words)));

@@ -115,8 +115,12 @@ std::string policy_text(const std::string& policy) {
 }
 
 std::string short_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
-  const bool by_step = !again && (name.starts_with("step-") || name.ends_with(std::to_string(step)));
-  return printable(fmt::format("{}@{}", run, by_step ? std::to_string(step) : name));
+  const std::string number = std::to_string(step);
+  const bool is_own = name.starts_with("step-");
+  if (!again && (is_own || name.ends_with(number))) return printable(fmt::format("{}@{}", run, number));
+  const std::size_t generation = is_own ? name.rfind(".g") : std::string::npos;
+  if (generation == std::string::npos) return printable(fmt::format("{}@{}", run, name));
+  return printable(fmt::format("{}@{}{}", run, number, name.substr(generation)));
 }
 
 std::string minute_text(catalog::Time time) {

@@ -35,8 +35,8 @@ void print_status(Context& context, const StoreStatus& status, catalog::Time now
 /// Of a record's policy: "policy '*' of ckpt.toml", "policy of the command line".
 std::string policy_text(const std::string& policy);
 
-/// The name that a person types: RUN@STEP; with the name of the directory where the step alone does not name it (`again`:
-/// several saves of it), or another tool's has none. Printable.
+/// The name that a person types: RUN@STEP; with the generation where several saves of the step exist (`again`), or with
+/// the name of the directory of another tool's checkpoint whose step does not name it. Printable.
 std::string short_name(const std::string& run, const std::string& name, std::uint64_t step, bool again = false);
 
 /// "2026-01-31 17:05 UTC".

@@ -132,7 +132,7 @@ void print_decisions(Context& context, const PrunePlan& plan) {
   };
   if (!table.rows.empty())
     say(context,
-        context.console.out_is_terminal() ? draw_aligned(table, context.console.width(), paint).text : draw_tsv(table));
+        context.words.on("tsv") ? draw_tsv(table) : draw_aligned(table, context.console.table_width(), paint).text);
   if (left != 0) say(context, fmt::format("{} more kept or deleted; -v shows all\n", format_count(left)));
 }
 

@@ -147,6 +147,7 @@ Verb list_verb() {
                 "newest or oldest: by step within each run; time (newest first) or size (largest first): over all runs",
             .choices = {"newest", "oldest", "time", "size"}},
            {.name = "limit", .letter = 'n', .value = "N", .help = "show at most N", .guesses = {"head"}},
+           tsv_flag(),
            {.name = "csv", .help = "print CSV; text that a spreadsheet would run as a formula is prefixed with '"},
            {.name = "rebuild", .help = "rebuild the index", .guesses = {"rescan", "refresh"}}},
       .examples = {{"ckpt list runs", "everything"},

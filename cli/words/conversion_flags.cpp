@@ -42,7 +42,7 @@ Flag verify_level_flag() {
 Flag tsv_flag() {
   return {.name = "tsv",
           .help = "print tables as tab-separated values: full names, sizes in bytes",
-          .guesses = {"tab", "tabs", "csv", "plain", "porcelain"}};
+          .guesses = {"tab", "tabs", "plain", "porcelain"}};
 }
 
 }  // namespace ckpt::cli

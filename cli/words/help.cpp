@@ -120,7 +120,7 @@ std::string units_text() {
   return "Input sizes:   4G and 4GiB are 2^32 bytes, 4GB is 4 000 000 000 bytes; also 1.5TiB, 512M, 4_000_000.\n"
          "               --memory also accepts a share of the machine or container: 50%.\n"
          "Output sizes:  KiB, MiB, GiB (powers of 1024); GB with --si (powers of 1000); bytes with --bytes.\n"
-         "               In --json and in tables in a pipe, sizes are bytes and times are seconds.\n"
+         "               In --json and --tsv, sizes are bytes and times are seconds.\n"
          "Input times:   90s, 15m, 2h, 7d, 4w.\n";
 }
 

@@ -1,6 +1,7 @@
 #include "cli/words/retention_verbs.hpp"
 
 #include "cli/words/catalog_grammar.hpp"
+#include "cli/words/conversion_flags.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -42,6 +43,7 @@ Verb prune_verb() {
                .letter = 'y',
                .help = "approve the first run of a new or changed policy, however much it deletes"},
               {.name = "dry-run", .letter = 'n', .help = "show the plan (default)", .guesses = {"preview"}},
+              tsv_flag(),
               {.name = "check", .help = "show the plan; exit with 1 if something would be deleted"},
               {.name = "check-policy", .help = "show what each rule keeps today"},
               {.name = "simulate",

@@ -36,10 +36,10 @@ def case_list_says_of_missing_files_what_verify_says(sh):
 
 def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     store = make_store(sh)
-    result = sh.run("list", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tcomplete\t.*\tckpt\t", "^demo\t9\tcomplete\t.*\tdcp\t",
+    result = sh.run("list", "--tsv", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tcomplete\t.*\tckpt\t", "^demo\t9\tcomplete\t.*\tdcp\t",
                                                    "^prod/ds\t3\tcomplete\t.*\tdeepspeed\t.*named by latest"])
     check(len(result.out.splitlines()) == 4, "not three checkpoints", result)
-    sh.run("list", env={"CKPT_STORE": str(store)}, out="^demo\t10\t")
+    sh.run("list", "--tsv", env={"CKPT_STORE": str(store)}, out="^demo\t10\t")
     found = checkpoints(sh, "--store", store)
     check([(c["run"], c["step"]) for c in found] == [("demo", 10), ("demo", 9), ("prod/ds", 3)], str(found))
     check(found[0]["layout"] == "irregular" and found[0]["optimizer_bytes"] > 0 and found[2]["trackers"] == ["latest"], str(found))
@@ -82,7 +82,7 @@ def case_a_catalog_that_cannot_be_used_costs_a_warning_only(sh):
     before = checkpoints(sh, "--store", store)
     file = store / ".ckpt/catalog.sqlite"
     file.write_bytes(b"x" * 8192)
-    sh.run("list", "--store", store, err="moved aside", out="^demo\t10\t")
+    sh.run("list", "--tsv", "--store", store, err="moved aside", out="^demo\t10\t")
     with sqlite3.connect(file) as database:
         database.execute("PRAGMA user_version=999")
     document = sh.document("list", "--store", store)
@@ -95,7 +95,7 @@ def case_pins_stand_in_the_checkpoint_and_are_listed(sh):
     at = ("--store", store)
     sh.run("pin", "demo@10", *at, "--reason", "cited", "--owner", "ana", "--until", "2126-12-31", out="^pinned demo@" + OURS)
     sh.run("pin", "demo@10", *at, "--label", "v1", "--until", "30d")
-    sh.run("list", *at, out="pinned until 2126-12-31: cited; pinned v1 until |pinned v1 until .*; pinned until 2126-12-31: cited")
+    sh.run("list", "--tsv", *at, out="pinned until 2126-12-31: cited; pinned v1 until |pinned v1 until .*; pinned until 2126-12-31: cited")
     check(len(list((store / "demo" / OURS / "marks").glob("pin-*.json"))) == 2, "not in the checkpoint")
     moved = sh.directory / "moved"
     moved.mkdir()
@@ -135,7 +135,7 @@ def case_a_manifest_that_is_torn_is_told_at_once(sh):
     sh.run("list", "--store", store, not_out="damaged")
     path = store / "demo" / OURS / "manifest.json"
     os.truncate(path, 100)
-    sh.run("list", "--store", store, out="\trepairable\t.*manifest.json: ")
+    sh.run("list", "--tsv", "--store", store, out="\trepairable\t.*manifest.json: ")
     sh.run("status", "--store", store, out="^demo +2 .* 1 damaged$")
 
 
@@ -161,7 +161,7 @@ def case_list_and_status_write_nothing_where_there_is_no_store(sh):
         for words in (("list",), ("status",), ("list", "--trash"), ("list", "--json"), ("prune", "--keep-last", "1"), ("status", "--run", "nobody")):
             sh.run(*words, "--store", store, code=10 if "nobody" in words else 0)
     check(sorted(sh.directory.rglob("*")) == before, "written")
-    sh.run("list", "--store", "runs", out="^ds\t3\t")
+    sh.run("list", "--tsv", "--store", "runs", out="^ds\t3\t")
     sh.run("list", "--store", "runs", "--rebuild")
     check(sh.path("runs/.ckpt/catalog.sqlite").exists(), "no index although it was asked for")
 

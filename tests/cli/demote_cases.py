@@ -82,7 +82,7 @@ def case_why_tells_when_and_by_whom_the_optimizer_was_dropped(sh):
 
 def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     run = demoted(sh)
-    sh.run("list", "--store", "store", out="\toptimizer dropped\t")
+    sh.run("list", "--tsv", "--store", "store", out="\toptimizer dropped\t")
     sh.run("status", "--store", "store", out=[r"^llama: optimizer dropped from 2, last at step 2: \d+ s ago, policy '\*' of ckpt.toml: in the newest 3 \(2nd\); weights only: ",
                                               r"^trash 2 optimizers, .* · expires in 2[34] h$"])
     data = sh.document("status", "--store", "store")["data"]

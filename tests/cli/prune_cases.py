@@ -44,11 +44,11 @@ def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
     before = tree()
     result = prune(sh, "--keep-last", "2", "--keep-every", "3",
                    out=[r"^policy  the command line: \*: keep the newest 2; steps that are multiples of 3$", "^llama  +6  +3  +3  +\d",
-                        r"^llama@6\t.*\tkeep\tin the newest 2 \(1st\); a multiple of 3; the newest of its run$",
-                        r"^llama@3\t.*\tkeep\ta multiple of 3$", r"^llama@1\t.*\tdelete\tnot in the newest 2 \(6th\); not a multiple of 3$",
+                        r"^llama@6 +.* +keep +in the newest 2 \(1st\); a multiple of 3; the newest of its run$",
+                        r"^llama@3 +.* +keep +a multiple of 3$", r"^llama@1 +.* +delete +not in the newest 2 \(6th\); not a multiple of 3$",
                         r"^would delete 3 of 6 checkpoints, free .*Nothing was deleted\.$",
                         r"^to do it: ckpt prune --store store --keep-last 2 --keep-every 3 --purge-early-below 0 --apply$"])
-    check(result.out.index("llama@6\t") < result.out.index("llama@1\t"), "the newest first", result)
+    check(result.out.index("llama@6 ") < result.out.index("llama@1 "), "the newest first", result)
     check(tree() == before and not sh.path("store/.ckpt/trash").exists(), "something was changed")
     check(steps(run) == [1, 2, 3, 4, 5, 6], str(names(run)))
 
@@ -56,7 +56,7 @@ def case_prune_shows_its_plan_with_why_and_changes_nothing(sh):
 def case_the_plan_says_what_stays_for_what_else_it_holds(sh):
     run = store(sh) / "llama"
     (run / "step-000000002.g2" / "notes.txt").write_text("a person's")
-    result = prune(sh, "--keep-last", "3", out=[r"^llama@2\t.*\tkeep\tit also holds notes.txt", "^llama@1\t.*\tdelete", "^would delete 2 of 6 "])
+    result = prune(sh, "--keep-last", "3", out=[r"^llama@2 +.* +keep +it also holds notes.txt", "^llama@1 +.* +delete", "^would delete 2 of 6 "])
     plan = sh.document("prune", "--store", "store", "--keep-last", "3", "--purge-early-below", "0")["data"]
     held, = [c for c in plan["checkpoints"] if c["step"] == 2]
     check(held["decision"] == "KEEP" and held["bytes_freed"] == 0 and "notes.txt" in held["why"], str(held))
@@ -313,7 +313,7 @@ def case_what_a_link_leads_to_stays(sh):
     ours = store(sh, run="ours") / "ours"
     (ours / "best").symlink_to("step-000000001.g1")
     (ours / "latest").write_text("  step-000000002.g2\n")
-    prune(sh, "ours", "--keep-last", "1", "--apply", "-y", out=["ours@1\t.*keep.*named by best", "ours@2\t.*keep.*named by latest"])
+    prune(sh, "ours", "--keep-last", "1", "--apply", "-y", out=["ours@1 +.*keep.*named by best", "ours@2 +.*keep.*named by latest"])
     check(steps(ours) == [1, 2, 6], str(left(ours)))
 
 
@@ -371,8 +371,8 @@ def case_what_a_link_in_a_checkpoint_of_ours_leads_into_stays(sh):
         for run, other in (("llama", "llama"), ("zebra", "llama")):  # of another run too, whichever run is requested
             store(sh), store(sh, run="zebra")
             file = linked(run, other, 6, name)
-            last("llama", "-y", out=[rf"^llama@1\t.*\tkeep\tholds bytes of {run}/step-000000006.g6", "^would delete 4 of 6 "])
-            last("llama", "--apply", "-y", "--grace", "0", out=[rf"^llama@1\t.*\tkeep\tholds bytes of {run}/", "^4 checkpoints deleted"])
+            last("llama", "-y", out=[rf"^llama@1 +.* +keep +holds bytes of {run}/step-000000006.g6", "^would delete 4 of 6 "])
+            last("llama", "--apply", "-y", "--grace", "0", out=[rf"^llama@1 +.* +keep +holds bytes of {run}/", "^4 checkpoints deleted"])
             check(steps(sh.path("store/llama")) == [1, 6], str(steps(sh.path("store/llama"))))
             check(file.exists() and sh.run("verify", file.parents[2 if file.is_file() else 1], out="ok"), "its bytes are gone")
             shutil.rmtree(sh.path("store"))
@@ -409,7 +409,7 @@ def case_a_run_of_which_all_is_corrupt_keeps_its_newest(sh):
     sh.run("verify", "--all", "--store", "store", code=1)
     widened = ("--keep-last", "4", "--include-corrupt")
     prune(sh, *widened, "--apply", code=4, err="would delete 3 of 4")
-    prune(sh, *widened, "--apply", "-y", out=["4\t.*keep.*the last usable one of its run", "1\t.*delete.*damaged, and --include-corrupt was given"])
+    prune(sh, *widened, "--apply", "-y", out=["4 +.*keep.*the last usable one of its run", "1 +.*delete.*damaged, and --include-corrupt was given"])
     check(steps(place) == [4], str(names(place)))
     prune(sh, *widened, "--apply", out="^0 checkpoints deleted")
 
@@ -419,9 +419,9 @@ def case_what_repair_mends_is_never_deleted_as_corrupt(sh):
     (place / "step-000000004.g4" / "index" / "manifest.json").unlink()
     (place / "step-000000002.g2" / "manifest.json").unlink()
     words = ("--keep-last", "1", "--include-corrupt", "--apply", "-y")
-    prune(sh, *words, out=["2\t[^0].*keep.*repairable with 'ckpt repair'", "4\t.*keep.*repairable", "^1 checkpoint moved to the trash"])
+    prune(sh, *words, out=["2 +[^0].*keep.*repairable with 'ckpt repair'", "4 +.*keep.*repairable", "^1 checkpoint moved to the trash"])
     check(steps(place) == [2, 3, 4], str(names(place)))
-    sh.run("list", "--store", "store", "--state", "repairable", out="^llama\t2\trepairable")
+    sh.run("list", "--tsv", "--store", "store", "--state", "repairable", out="^llama\t2\trepairable")
     sh.run("repair", "store", "--apply")
     prune(sh, *words, out="^2 checkpoints moved to the trash")
     check(steps(place) == [4], str(names(place)))
@@ -512,7 +512,7 @@ def case_a_signal_between_two_deletions_leaves_the_others(sh):
 
 def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):
     store(sh, steps=(7, 7, 8))
-    prune(sh, "--keep-first", "1", out=["llama@step-000000007.g1\t.*delete.*replaced by a newer save of this step", r"llama@step-000000007.g2\t.*keep.*in the oldest 1 \(1st\)", "llama@8\t"])
+    prune(sh, "--keep-first", "1", out=["llama@7.g1 +.*delete.*replaced by a newer save of this step", r"llama@7.g2 +.*keep.*in the oldest 1 \(1st\)", "llama@8 +"])
 
 
 def case_a_reader_of_one_file_holds_its_checkpoint(sh):

@@ -70,7 +70,7 @@ def case_what_was_recycled_cannot_be_brought_back_and_that_is_told(sh):
     sh.run("undelete", "llama@1", "--store", "store", code=10, err=["its files were recycled", "recycle = 0"])
     sh.run("why", "llama@1", "--store", "store", out="its files were recycled")
     check(sh.document("why", "llama@1", "--store", "store")["data"], "nothing is known of it")
-    sh.run("list", "--store", "store", not_out="^llama\t1\t")
+    sh.run("list", "--tsv", "--store", "store", not_out="^llama\t1\t")
     check(sh.document("repair", "store")["data"]["items"] == [], "a retired file is no damage")
 
 

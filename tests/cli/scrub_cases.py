@@ -58,7 +58,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     listed = sh.document("list", "--store", "store")["data"]["checkpoints"]
     check(all(one["verified"] for one in listed), str(listed))
     sh.run("status", "--store", "store", out="^RUN .*VERIFIED.*\nllama .* 3, ")
-    sh.run("list", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
+    sh.run("list", "--tsv", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
     sh.run("verify", place(sh, 2), out="ok", not_out="not part of")  # marks are not foreign files
 
 
@@ -71,7 +71,7 @@ def case_damage_is_recorded_and_the_scrub_goes_on(sh):
     bad = next(one for one in data["checkpoints"] if one["step"] == 2)
     check(bad["verdict"] == "damaged" and bad["recorded"] and file.name in bad["report"]["damage"][0]["file"], str(bad))
     check(states(sh) == {("llama", 1): "verified", ("llama", 2): "damaged", ("llama", 3): "verified"}, str(states(sh)))
-    sh.run("list", "--store", "store", out=f"damaged\t.*{file.name}")
+    sh.run("list", "--tsv", "--store", "store", out=f"damaged\t.*{file.name}")
     sh.run("verify", "--all", "--store", "store", code=1, out=["^llama@2   DAMAGED", "^  damage  ", "2 intact · 1 damaged"])
     shutil.rmtree(place(sh, 2) / "shards")  # restored from a copy
     shutil.copytree(sh.path("one/shards"), place(sh, 2) / "shards")
@@ -128,8 +128,8 @@ def case_missing_files_are_recorded_until_they_are_back(sh):
     for words in ([], ["--rebuild"]):
         listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
         check(listed["state"] == "damaged" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
-        sh.run("list", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
-    sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2\t.*keep\tdamaged", r"^llama@1\t.*keep\tin the newest 2 \(2nd\)"])
+        sh.run("list", "--tsv", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
+    sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2 +.*keep +damaged", r"^llama@1 +.*keep +in the newest 2 \(2nd\)"])
     aside.rename(shards)
     scrub(sh)
     check(set(states(sh).values()) == {"verified"}, str(states(sh)))
@@ -182,7 +182,7 @@ def case_with_q_a_scrub_prints_damage_and_nothing_else(sh):
     file = next((place(sh, 2) / "shards/weights").iterdir())
     file.write_bytes(b"x" * file.stat().st_size)
     next((place(sh, 1) / "shards/weights").iterdir()).unlink()
-    result = sh.run(*words, code=1, err=["^warning: llama@step-000000002.g2: damaged: ", "^warning: llama@step-000000001.g1: incomplete: "])
+    result = sh.run(*words, code=1, err=["^warning: llama@2: damaged: ", "^warning: llama@1: incomplete: "])
     check(result.out == "" and len(result.err.splitlines()) == 2, "more than a line for each", result)
     result = sh.run("verify", place(sh, 2), "-q", code=1, err="^warning: .*step-000000002.g2: damaged: ")
     check(result.out == "" and len(result.err.splitlines()) == 1, "more than a line", result)
@@ -200,7 +200,7 @@ def case_prune_keeps_the_newest_that_a_scrub_verified(sh):
     sh.run("verify", "--all", "--store", "store")
     damage(place(sh, 3))
     scrub(sh, code=1)
-    sh.run("prune", "--store", "store", "--keep-last", "1", out=["llama@2\t.*keep\t.*the newest verified of its run"])
+    sh.run("prune", "--store", "store", "--keep-last", "1", out=["llama@2 +.*keep +.*the newest verified of its run"])
     sh.path("store/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
     sh.run("why", "llama@2", "--store", "store", out=["the newest verified of its run", r"^  state     verified, checked 20\d\d-"])
 

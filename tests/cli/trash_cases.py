@@ -98,7 +98,7 @@ def case_a_damaged_checkpoint_goes_by_name_if_a_good_one_is_left(sh):
 
 def case_the_trash_is_listed_and_restored_by_run_by_time_and_all_of_it(sh):
     run, other = store(sh), store(sh, (10, 20, 30), "other")
-    sh.run("list", "--trash", *AT, out=r"\ANAME\tBYTES\tDELETED\tKEPT UNTIL\tBY\tWHY\n\Z")
+    sh.run("list", "--tsv", "--trash", *AT, out=r"\ANAME\tBYTES\tDELETED\tKEPT UNTIL\tBY\tWHY\n\Z")
     sh.run("undelete", "--all", *AT, out="^the trash is empty$")
     sh.run("undelete", *AT, code=2, err=["missing argument NAME", "--all"])
     sh.run("rm", "llama@1", "other@10", *AT)
@@ -127,7 +127,7 @@ def case_what_is_restored_has_a_new_grace_or_a_pin(sh):
     check(steps(run) == [3, 4], str(steps(run)))
     sh.run("undelete", "llama@1", *AT, out="^prune keeps them until 20")
     sh.run("undelete", "llama@2", "--pin", *AT, out="^pinned: ")
-    sh.run(*prune, out=r"llama@1\t.*\tkeep\trestored from the trash; .* of its new grace left \(no rule keeps it\)")
+    sh.run(*prune, out=r"llama@1 +.* +keep +restored from the trash; .* of its new grace left \(no rule keeps it\)")
     check(steps(run) == [1, 2, 3, 4], "deleted at once")
     time.sleep(3.2)
     sh.run(*prune)

@@ -326,7 +326,8 @@ TEST(DeepSpeedWriter, NamesThatNoModuleHasAreRefusedFirst) {
 TEST(DeepSpeedWriter, TypesThatFlatFilesCannotHoldAreRefused) {
   const auto refused = [](Tensor odd, std::uint64_t stage) {
     odd.name = "odd";
-    const Map map = weights_of({{.name = "w", .shape = {4}}, std::move(odd)});
+    Map map = weights_of({{.name = "w", .shape = {4}}, std::move(odd)});
+    map.module_order = true;
     WriteRequest request = request_of(map, {.zero_stage = stage, .dp = 2, .fresh_optimizer = true});
     return refusal(request);
   };

@@ -150,6 +150,20 @@ std::string own_id_of(const Metadata& metadata) {
   return Hash128::from_hex(id) ? id : std::string();
 }
 
+/// Whether the entries of weights are in the order of the saved state dict. `.metadata` lists the items of rank 0 first,
+/// in that order, and what only other ranks wrote after them: replicas are divided among the ranks.
+///
+/// tensors  one per entry, with their roles
+/// source   torch/distributed/checkpoint/default_planner.py: create_default_global_save_plan, dedup_save_plans
+bool is_in_saved_order(const Metadata& metadata, const std::vector<Tensor>& tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Entry& entry = metadata.entries[i];
+    if (tensors[i].role != Role::param || entry.item_count == 0) continue;
+    if (dcp::rank_of(base_name(metadata.files[metadata.item_file[entry.first_item]].path)) != 0) return false;
+  }
+  return true;
+}
+
 Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> listed, io.list(root));
   const Directory seen = dcp::classify(listed);
@@ -214,6 +228,7 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   map.meta.framework = "torch";
   map.meta.step = find_step(map.objects);
   if (world_size > 0) map.meta.world_size = world_size;
+  map.module_order = seen.has_metadata && is_in_saved_order(metadata, map.tensors);
   if (is_safetensors) {
     map.variant += " of safetensors";
     CKPT_TRY(map.index, dcp::index_safetensors(io, root, metadata, types, map.files, options.metadata_limit, hasher));
