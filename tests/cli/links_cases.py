@@ -125,7 +125,7 @@ def case_the_catalog_is_no_link(sh):
     for path in sh.path("store/.ckpt").glob("catalog*"):
         path.unlink()
     catalog.symlink_to(sh.path("made"))
-    sh.run("list", "--store", "store", out="step", err="a symbolic link or not a regular file")
+    sh.run("list", "--tsv", "--store", "store", out="step", err="a symbolic link or not a regular file")
     check(not sh.path("made").exists(), "it was made")
 
 
@@ -140,7 +140,7 @@ def case_the_database_of_another_program_is_left_alone(sh):
             other.execute(f"PRAGMA user_version={version}")
         other.close()
         before = catalog.read_bytes()
-        sh.run("list", "--store", "store", out="step", err="belongs to another program and was not changed")
+        sh.run("list", "--tsv", "--store", "store", out="step", err="belongs to another program and was not changed")
         sh.run("pin", "r@4", "--store", "store")
         check(catalog.read_bytes() == before, "it was changed")
         catalog.unlink()
@@ -162,7 +162,7 @@ def case_a_catalog_from_before_it_was_marked_is_taken_over(sh):
 
     check(marked() == int.from_bytes(b"ckpt", "big"), "not marked")
     marked(0)
-    sh.run("list", "--store", "store", out="step", not_err="catalog")
+    sh.run("list", "--tsv", "--store", "store", out="step", not_err="catalog")
     check(marked() == int.from_bytes(b"ckpt", "big"), "not marked again")
 
 

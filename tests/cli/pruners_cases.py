@@ -87,7 +87,7 @@ def case_prune_beside_saves_takes_nothing_that_stays(sh):
     out, err = saver.communicate(timeout=120)
     check(saver.returncode == 0, f"a save failed\n{out}\n{err}")
     saved = out.split()
-    check(len(saved) == 6 and sorted(int(name.rsplit(".g", 1)[1]) for name in saved) == list(range(9, 15)), str(saved))
+    check(len(saved) == 6 and sorted(int(name.rsplit("@", 1)[1]) for name in saved) == list(range(101, 107)), str(saved))
     kept, gone = steps_in(sh.path("store/r")), steps_in(sh.path("store/.ckpt/trash/r"))
     check(sorted(kept + gone) == [*range(1, 9), *range(101, 107)], f"{kept} and {gone}")
     check({4, 8, 104, 105, 106} <= set(kept), str(kept))
