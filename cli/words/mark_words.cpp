@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "catalog/index/names.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "format/text/parse_number.hpp"
 
@@ -31,7 +32,10 @@ Result<std::vector<catalog::Mark>> marks_of(const Words& words) {
     out.push_back(std::move(metric));
   }
   for (const std::string& tag : words.all("tag")) {
-    if (tag.empty()) return fail(Errc::usage, "--tag is empty");
+    if (!catalog::is_tag(tag))
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("--tag '{}': would be read as another name of a checkpoint", tag),
+                   .hint = "use a word such as release: no number, 'latest', 'best', '@' or '/'"});
     out.push_back({.kind = Kind::tag, .name = tag});
   }
   if (const Value* note = words.value("note")) out.push_back({.kind = Kind::note, .text = note->text});

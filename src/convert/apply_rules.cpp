@@ -146,7 +146,7 @@ class KnownNames {
     return found == whole_of_.end() ? nullptr : found->second;
   }
   Error missing(const MapRules& rules, const std::string& name, const std::string& where) const {
-    Error error = about(rules, {.name = name}, "listed in " + where + ", but no tensor has this name");
+    Error error = about(rules, {.name = name}, "listed in " + where + ", but not the name of one tensor");
     if (const auto meant = nearest(name, all_)) error.hint = "did you mean " + *meant + "?";
     return error;
   }
@@ -155,11 +155,17 @@ class KnownNames {
   void add(const std::string& name) {
     if (name.empty()) return;
     const auto [known, is_new] = whole_of_.emplace(name, &name);
-    if (!is_new && *known->second == name) return;
+    if (!is_new && known->second != nullptr && *known->second == name) return;
     known->second = &name;  // a whole name counts before a part of another
     all_.push_back(name);
     for (std::size_t at = name.find_first_of("./"); at != std::string::npos; at = name.find_first_of("./", at + 1))
-      whole_of_.emplace(std::string_view(name).substr(at + 1), &name);
+      add_part(std::string_view(name).substr(at + 1), name);
+  }
+
+  /// A part that several names have is no name.
+  void add_part(std::string_view part, const std::string& name) {
+    const auto [known, is_new] = whole_of_.emplace(part, &name);
+    if (!is_new && known->second != nullptr && *known->second != part) known->second = nullptr;
   }
 
   std::unordered_map<std::string_view, const std::string*> whole_of_;
@@ -188,9 +194,10 @@ Result<> add_tied(Map& map, const MapRules& rules) {
 Result<> keep_order(Map& map, const MapRules& rules) {
   const KnownNames names(map);
   for (const std::string& name : rules.parameters()) {
-    if (names.find(name) == nullptr) return fail(names.missing(rules, name, "parameters"));
+    const std::string* whole = names.find(name);
+    if (whole == nullptr) return fail(names.missing(rules, name, "parameters"));
+    map.parameter_order.push_back(*whole);
   }
-  map.parameter_order = rules.parameters();
   return {};
 }
 

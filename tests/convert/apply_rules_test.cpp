@@ -50,7 +50,7 @@ TEST(ApplyRules, ListedParametersAreTensorsOfTheMap) {
   Map map = flat_map();
   map.aliases.push_back({.name = "wrapped.tied", .target = "other"});
   ASSERT_TRUE(apply_rules(map, listed(R"("tied", "other", "_flat_param")"), "root").has_value());
-  EXPECT_EQ(map.parameter_order, (std::vector<std::string>{"tied", "other", "_flat_param"}));
+  EXPECT_EQ(map.parameter_order, (std::vector<std::string>{"wrapped.tied", "other", "u._flat_param"}));
   for (const char* name : {"othre", "ther", "wrapped", "u."}) {
     const auto refused = apply_rules(map, listed("\"" + std::string(name) + "\""), "root");
     ASSERT_FALSE(refused.has_value()) << name;

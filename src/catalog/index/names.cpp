@@ -216,6 +216,17 @@ bool looks_like_name(std::string_view text) {
          text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+bool is_tag(std::string_view text) {
+  const auto is_plain = [](unsigned char c) { return c >= 0x20 && c != 0x7f && c != '@' && c != '/'; };
+  if (text.empty() || !std::ranges::all_of(text, is_plain)) return false;
+  if (parse_number<std::uint64_t>(text) || step_and_generation(text) || CheckpointName::parse(text)) return false;
+  for (const std::string_view word : {kLatest, kBest}) {
+    const std::string_view rest = text.starts_with(word) ? text.substr(word.size()) : "-";
+    if (rest.empty() || rest.front() == '~' || rest.front() == ':') return false;
+  }
+  return true;
+}
+
 std::string short_name(std::string_view run, std::uint64_t step) {
   return fmt::format("{}@{}", run, step);
 }
@@ -277,6 +288,8 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     if (higher || metric.ends_with(":min")) metric.resize(metric.size() - 4);
     return by_metric(database, name, run, std::move(metric), higher);
   }
+  CKPT_TRY(auto directory, select_entries(database, {.run = run, .name = word}));
+  if (!directory.empty()) return std::move(directory.front());
   return by_tag(database, name, run, word);
 }
 

@@ -26,7 +26,11 @@ namespace ckpt::catalog {
 /// RUN may be left out where the store has one run.
 bool looks_like_name(std::string_view text);
 
-/// Finds it.
+/// Whether RUN@TAG could mean only the tag: not a step, a generation, a directory of ours, "latest", "best", and without
+/// "@", "/" and control characters.
+bool is_tag(std::string_view text);
+
+/// Finds it. The name of a directory counts before a tag.
 /// errors  not_found: with the nearest known one; usage: several, all named (ten of them), or not such a name
 Result<Entry> find_checkpoint(Database& database, const std::string& name);
 

@@ -29,13 +29,23 @@ Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoi
 
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint) {
   std::vector<std::string> out;
-  CKPT_TRY(const auto entries, io.list(checkpoint));
-  for (const DirEntry& entry : entries) {
-    if (entry.is_link || entry.kind != FileInfo::Kind::directory) continue;
-    const std::string manifest = join_path(join_path(checkpoint, entry.name), universal::kManifestPath);
-    if (entry.name == ".git" || entry.name == ".ckpt" || CheckpointName::parse(entry.name) ||
-        begins_as_manifest(io, manifest))
-      out.push_back(entry.name + "/");
+  std::vector<std::string> folders{""};  // below the checkpoint
+  while (!folders.empty()) {
+    const std::string folder = std::move(folders.back());
+    folders.pop_back();
+    CKPT_TRY(const auto entries, io.list(join_path(checkpoint, folder)));
+    for (const DirEntry& entry : entries) {
+      if (entry.is_link || entry.kind != FileInfo::Kind::directory) continue;
+      std::string below = join_path(folder, entry.name);
+      const std::string manifest = join_path(join_path(checkpoint, below), universal::kManifestPath);
+      const bool is_stray = entry.name == ".git" || entry.name == ".ckpt" || CheckpointName::parse(entry.name) ||
+                            begins_as_manifest(io, manifest);
+      if (is_stray) {
+        out.push_back(below + "/");
+      } else {
+        folders.push_back(std::move(below));
+      }
+    }
   }
   return out;
 }

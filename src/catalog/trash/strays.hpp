@@ -17,7 +17,7 @@ namespace ckpt::catalog {
 Result<std::vector<std::string>> find_strays(Io& io, const std::string& checkpoint, std::string_view below = {});
 
 /// Entries in another tool's checkpoint, which may hold any file, that certainly do not belong to it: a git repository,
-/// a store of ours, checkpoints of ours. Only its own directory is checked.
+/// a store of ours, checkpoints of ours, at any depth.
 /// errors  io
 Result<std::vector<std::string>> find_strays_in_foreign(Io& io, const std::string& checkpoint);
 
