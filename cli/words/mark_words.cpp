@@ -32,6 +32,7 @@ Result<std::vector<catalog::Mark>> marks_of(const Words& words) {
     out.push_back(std::move(metric));
   }
   for (const std::string& tag : words.all("tag")) {
+    if (tag.empty()) return fail(Errc::usage, "--tag is empty");
     if (!catalog::is_tag(tag))
       return fail({.code = Errc::usage,
                    .message = fmt::format("--tag '{}': would be read as another name of a checkpoint", tag),

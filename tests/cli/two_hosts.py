@@ -80,16 +80,18 @@ def main():
         ended = [host.communicate(timeout=240) for host in hosts]
         for host, (out, err) in zip(hosts, ended):
             check(host.returncode == 0, f"a host ended with {host.returncode}\n{out}\n{err}")
-        saved = [line.removeprefix("r@") for out, _ in ended for line in out.split()]
-        check(len(saved) == 2 * options.saves, f"{saved}")
-        generations = sorted(int(re.search(r"\.g(\d+)$", name)[1]) for name in saved)
-        check(generations == list(range(1, 2 * options.saves + 1)), f"generations {generations}")
+        steps = [int(line.removeprefix("r@")) for out, _ in ended for line in out.split()]
+        check(len(steps) == 2 * options.saves, f"{steps}")
         live, trash = job.store / "r", job.store / ".ckpt/trash/r"
-        for name in saved:
-            places = [place / name for place in (live, trash) if (place / name).is_dir()]
-            check(len(places) == 1, f"{name} is in {places}")
+        saved = []
+        for step in steps:
+            places = [path for place in (live, trash) for path in place.glob(f"step-{step:09}.g*") if path.is_dir()]
+            check(len(places) == 1, f"{step} is in {places}")
             verified = job.run("verify", places[0])
             check(verified.returncode == 0, f"{places[0]}", verified)
+            saved.append(places[0].name)
+        generations = sorted(int(re.search(r"\.g(\d+)$", name)[1]) for name in saved)
+        check(generations == list(range(1, 2 * options.saves + 1)), f"generations {generations}")
         strays = [name for name in os.listdir(live) if name not in saved]
         check(not strays, f"left over: {strays}")
         steps = sorted(int(name[5:14]) for name in os.listdir(live))
