@@ -54,8 +54,8 @@ Explanation explain(Errc code) {
     case Errc::guarded:
       return {
           "a guard stopped the prune",
-          "A new or changed policy would delete more than the limit, or a rule names a metric that no checkpoint has. "
-          "Nothing of this policy was deleted.",
+          "A new or changed policy would delete more than its limit allows, or a rule names a metric that no checkpoint "
+          "has. Nothing was deleted under this policy.",
           "Review the plan with 'ckpt prune', then approve it once with --apply -y, or correct the policy."};
     case Errc::not_found:
       return {"not found", "There is no such checkpoint, file or tensor.",

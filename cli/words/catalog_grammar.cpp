@@ -168,9 +168,8 @@ Verb mark_verb() {
       .summary = "Add a metric, tag or note to a checkpoint, or remove one",
       .about =
           {kNames,
-           "For results that arrive after the save, such as an evaluation, and for checkpoints of other tools. @best and "
-           "the 'best' rules of policies use the metric, tag rules the tag. A metric or note replaces an earlier one of "
-           "the same name. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
+           "Use it for evaluation results that arrive after the save, and for checkpoints of other tools. @best and 'best' "
+           "rules use metrics; 'tags' rules use tags. A metric of the same name is replaced, and so is the note. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
       .aliases = {"annotate"},
       .flags = {store_flag(),
                 metric_flag(),
@@ -242,10 +241,10 @@ Verb status_verb() {
       .most_arguments = 1,
       .summary = "Show a summary of a store",
       .about =
-          {"Shows a table of the runs: count, size, newest and best checkpoint, last save and verification. --prom writes a file for the textfile collector "
-           "of Prometheus, atomically.",
-           "Also shows the last prune and verify with their results, which checkpoints a rule reduced to their weights, and "
-           "the contents of the trash with their expiry, and names the command to run next. "
+          {"Shows one line per run: count, size, newest and best checkpoint, last save and verification. --prom writes "
+           "metrics for the textfile collector of Prometheus.",
+           "Below the runs: the results of the last prune and verify, checkpoints without their optimizer, the trash and when "
+           "it expires, and the command to run next. "
            "Free space, recycled files and readers are those of the whole store, even with --run.",
            "On file systems without cluster-wide locks, it also shows the readers that each host has registered."},
       .flags = {store_flag(),

@@ -19,8 +19,8 @@ Flag named_in_flag();
 
 /// How commands that read one checkpoint take a directory of several.
 constexpr std::string_view kDirectories =
-    "If the path is a directory of checkpoints (a run, a store with one run, a trainer's output directory), the newest "
-    "one is taken, and a note says which.";
+    "For a directory of checkpoints (a run, a store with one run, a trainer's output directory), uses the newest and "
+    "prints its name.";
 
 /// How these commands name a checkpoint.
 constexpr std::string_view kPathOrName =

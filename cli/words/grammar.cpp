@@ -169,8 +169,8 @@ Verb ls_verb() {
       .most_arguments = 1,
       .summary = "List tensors: name, dtype, shape, size",
       .about =
-          {"On a terminal, columns fit its width; in a pipe nothing is shortened. For scripts, --tsv and --json print "
-           "sizes in bytes, and -q prints names only.",
+          {"Columns are shortened to the width of a terminal, never in a pipe. For scripts: --tsv and --json print sizes in "
+           "bytes, -q prints names only.",
            "--objects lists the values that are no tensors: hyperparameters, counters, scheduler, settings.",
            kDirectories, kPathOrName},
       .aliases = {"tree"},
@@ -305,8 +305,8 @@ Verb doctor_verb() {
       .most_arguments = 1,
       .summary = "Check a directory's file system, limits and store for problems",
       .about =
-          {"Checks the kernel, limits and clock, and the file system of DIR (default: the store, or the current directory): type, "
-           "mount options, disk and space. Tests direct I/O, locks and renames with small files, which it "
+          {"Checks the kernel, limits, clock, and the file system of DIR: type, mount options, disk and space. DIR defaults "
+           "to the store, then to the current directory. Tests direct I/O, locks and renames with small files, which it "
            "removes. In a store (a directory with .ckpt) it also checks the catalog and the trash, and looks for "
            "leftovers of killed saves, damaged checkpoints and unreadable marks. Each finding names the command "
            "that fixes it.",

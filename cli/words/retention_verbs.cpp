@@ -112,12 +112,11 @@ Verb rm_verb() {
       .most_arguments = 1000,
       .summary = "Delete checkpoints by name: move them to the trash",
       .about =
-          {"NAME is RUN@STEP, RUN@TAG, RUN/DIRECTORY, an id prefix of 6 or more digits, or a path in the store; of several "
-           "saves of a step the newest is deleted. ckpt undelete restores it during the grace period of the store's "
+          {"NAME is RUN@STEP, RUN@TAG, RUN/DIRECTORY, an id prefix of 6 or more digits, or a path in the store. If a step was "
+           "saved more than once, RUN@STEP is the newest save. ckpt undelete restores it during the grace period of the store's "
            "policy (default: 24h); after it, the next prune deletes it permanently.",
-           "What prune never deletes, rm does not delete either: the newest checkpoint of a run and the newest verified "
-           "one, and checkpoints that are pinned, in use, referenced by others or named by 'latest'. They are refused "
-           "with the reason (exit code 3); the others are deleted."},
+           "Refuses to delete the newest checkpoint of a run, the newest verified one, and checkpoints that are pinned, in "
+           "use, referenced by others or named by 'latest'. It deletes the others and exits with 3."},
       .aliases = {"delete", "remove"},
       .flags = {store_flag(),
                 {.name = "dry-run", .letter = 'n', .help = "show what would be deleted", .guesses = {"preview"}},
@@ -135,10 +134,10 @@ Verb undelete_verb() {
       .most_arguments = 1000,
       .summary = "Restore deleted checkpoints from the trash",
       .about =
-          {"NAME is RUN@STEP, RUN/DIRECTORY or an id prefix of 6 or more digits; if a step was saved several times, "
-           "the newest save is restored. RUN, a name or a pattern, restores everything of these runs. Existing "
-           "checkpoints are never replaced. Prune keeps a restored checkpoint for as long as it would have stayed in "
-           "the trash; --pin keeps it until it is unpinned. 'ckpt list --trash' lists the trash."},
+          {"NAME is RUN@STEP, RUN/DIRECTORY or an id prefix of 6 or more digits. If a step was saved more than once, "
+           "RUN@STEP is the newest save. A run name or pattern restores all of its checkpoints. Existing checkpoints are "
+           "never replaced. Prune does not delete a restored checkpoint during a new grace period; --pin keeps it until it "
+           "is unpinned. 'ckpt list --trash' lists the trash."},
       .aliases = {"restore-deleted", "untrash"},
       .flags = {store_flag(),
                 {.name = "all", .help = "restore everything in the trash"},
@@ -179,9 +178,8 @@ Verb repair_verb() {
       .most_arguments = 1,
       .summary = "Find damage and leftovers of crashed saves; repair them with --apply",
       .about =
-          {"PATH is a store, a run, a checkpoint in the ckpt format, or the leftover of a killed save; by default it is "
-           "the store of --store or CKPT_STORE. Without "
-           "--apply, repair changes nothing. With --apply, it removes killed saves and conversions that no "
+          {"PATH is a store, a run, a checkpoint in the ckpt format, or the leftover of a killed save (default: --store or "
+           "CKPT_STORE). Without --apply, repair changes nothing. With --apply, it removes killed saves and conversions that no "
            "process holds; restores a lost or truncated manifest.json from its copy, or the copy from it, after "
            "checking every checksum of the checkpoint; and finishes interrupted deletions. A conversion that can "
            "be resumed is removed only if PATH names it.",

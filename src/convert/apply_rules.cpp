@@ -174,6 +174,7 @@ class KnownNames {
 
 /// Gives the name of a tied pair that no file holds to the tensor that has the other one.
 Result<> add_tied(Map& map, const MapRules& rules) {
+  if (rules.tied().empty()) return {};
   std::vector<Alias> added;
   const KnownNames names(map);
   for (const auto& [first, second] : rules.tied()) {
@@ -192,6 +193,7 @@ Result<> add_tied(Map& map, const MapRules& rules) {
 }
 
 Result<> keep_order(Map& map, const MapRules& rules) {
+  if (rules.parameters().empty()) return {};
   const KnownNames names(map);
   for (const std::string& name : rules.parameters()) {
     const std::string* whole = names.find(name);
