@@ -169,7 +169,7 @@ Verb mark_verb() {
       .about =
           {kNames,
            "Use it for evaluation results that arrive after the save, and for checkpoints of other tools. @best and 'best' "
-           "rules use metrics; 'tags' rules use tags. A metric of the same name is replaced, and so is the note. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
+           "rules use metrics; 'tag' rules use tags. A metric of the same name is replaced, and so is the note. Marks are small files in the checkpoint's directory and move with it; no data is changed."},
       .aliases = {"annotate"},
       .flags = {store_flag(),
                 metric_flag(),
