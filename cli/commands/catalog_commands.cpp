@@ -101,7 +101,7 @@ Answer not_replaced(Error error, std::string effect) {
 
 Answer change_pin(Context& context, bool remove) {
   const Words& words = context.words;
-  MarkRequest request{.store = store_of(words), .checkpoint = words.arguments[0], .remove = remove, .now = now()};
+  MarkRequest request{.remove = remove, .now = now()};
   request.mark = {.kind = catalog::Mark::Kind::pin, .name = words.text("label"), .at = request.now};
   if (!remove) {
     request.mark.text = words.text("reason");
@@ -116,7 +116,12 @@ Answer change_pin(Context& context, bool remove) {
       request.mark.until = *until;
     }
   }
-  auto report = ask_alone(context, [&](Session& session) { return mark_checkpoint(session.io, request); });
+  auto report = ask_alone(context, [&](Session& session) -> Result<MarkReport> {
+    CKPT_TRY(NamesInStore named, names_of(session, words));
+    request.store = std::move(named.store);
+    request.checkpoint = std::move(named.names.front());
+    return mark_checkpoint(session.io, request);
+  });
   if (!report) return not_replaced(std::move(report).error(), "nothing was changed");
   Answer out;
   warn(context, out, report->warnings);
@@ -128,7 +133,7 @@ Answer change_pin(Context& context, bool remove) {
     return out;
   }
   const std::string what = remove ? (report->changed ? "unpinned" : "was not pinned:") : "pinned";
-  say(context, fmt::format("{} {}\n", what, printable(entry_name(report->entry))));
+  say(context, fmt::format("{} {}\n", what, printable(report->label)));
   return out;
 }
 

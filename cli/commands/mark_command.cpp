@@ -13,7 +13,7 @@ namespace {
 using Kind = catalog::Mark::Kind;
 
 Result<MarksRequest> read_mark_request(const Words& words) {
-  MarksRequest out{.store = store_of(words), .checkpoint = words.arguments[0], .now = now()};
+  MarksRequest out{.now = now()};
   const auto remove = [&](Kind kind, std::string name) {
     out.changes.push_back({.mark = {.kind = kind, .name = std::move(name)}, .remove = true});
   };
@@ -30,9 +30,9 @@ Result<MarksRequest> read_mark_request(const Words& words) {
 }
 
 /// "llama8b@1000   eval_loss=1.2   tags release   note TEXT".
-std::string marks_text(const catalog::Entry& entry) {
+std::string marks_text(const std::string& label, const catalog::Entry& entry) {
   const catalog::Checkpoint& one = entry.checkpoint;
-  std::string out = short_name(one.run, entry.name, one.step);
+  std::string out = printable(label);
   std::string metrics;
   for (const auto& [name, value] : one.metrics)
     metrics += fmt::format("{}{}={:.6g}", metrics.empty() ? "" : " ", name, value);
@@ -51,7 +51,12 @@ std::string marks_text(const catalog::Entry& entry) {
 Answer run_mark(Context& context) {
   auto request = read_mark_request(context.words);
   if (!request) return failed(std::move(request).error());
-  auto report = ask_alone(context, [&](Session& session) { return change_marks(session.io, *request); });
+  auto report = ask_alone(context, [&](Session& session) -> Result<MarkReport> {
+    CKPT_TRY(NamesInStore named, names_of(session, context.words));
+    request->store = std::move(named.store);
+    request->checkpoint = std::move(named.names.front());
+    return change_marks(session.io, *request);
+  });
   if (!report) return failed(std::move(report).error());
   Answer out;
   std::vector<Finding> findings;
@@ -65,7 +70,7 @@ Answer run_mark(Context& context) {
     data.end_object();
     return out;
   }
-  say(context, marks_text(report->entry));
+  say(context, marks_text(report->label, report->entry));
   return out;
 }
 

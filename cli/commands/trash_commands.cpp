@@ -33,35 +33,36 @@ class StepCount {
   std::map<std::pair<std::string, std::uint64_t>, std::size_t> counts_{};
 };
 
-std::string restore_command(const Words& words, const std::vector<std::string>& names) {
+/// Of a few by name, with the generation: the trash may hold other saves of the step.
+std::string restore_command(const std::vector<std::string>& names, const std::string& store) {
+  constexpr std::size_t kMostNamed = 8;
+  if (names.size() > kMostNamed) return "ckpt undelete --since 5m" + store;
   std::string out = "ckpt undelete";
   for (const std::string& name : names) out += " " + shell_word(name);
-  return out + store_option(words);
+  return out + store;
 }
 
-void print_removals(Context& context, const RemoveReport& report, bool dry_run) {
+void print_removals(Context& context, const RemoveReport& report, const RemoveRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
-  StepCount steps;
-  for (const NamedRemoval& one : report.removals) steps.add(one.run, one.step);
+  const bool dry_run = request.dry_run;
   std::vector<std::string> gone;
   catalog::Time first_end = catalog::Time::max();
   for (const NamedRemoval& one : report.removals) {
     if (!one.refused.empty()) continue;
-    gone.push_back(short_name(one.run, one.name, one.step, steps.is_again(one.run, one.step)));
+    gone.push_back(trash_name(one.run, one.name, one.step, true));
     first_end = std::min(first_end, one.kept_until);
-    say(context,
-        fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", gone.back(), format_size(one.bytes, sizes)));
+    say(context, fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", printable(one.label),
+                             format_size(one.bytes, sizes)));
   }
   if (gone.empty()) return;
   if (dry_run) {
     say(context, "dry run: nothing was deleted\n");
     return;
   }
-  constexpr std::size_t kMostNamed = 8;
-  const bool lists = gone.size() <= kMostNamed;
-  say(context, fmt::format("in the trash until {}; to restore: {}\n", minute_text(first_end),
-                           lists ? restore_command(context.words, gone)
-                                 : "ckpt undelete --since 5m" + store_option(context.words)));
+  const std::string store =
+      request.store == store_of(context.words) ? store_option(context.words) : " --store " + shell_path(request.store);
+  say(context,
+      fmt::format("in the trash until {}; to restore: {}\n", minute_text(first_end), restore_command(gone, store)));
 }
 
 std::string removal_data(const RemoveReport& report, const std::string& store, bool dry_run) {
@@ -131,7 +132,7 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
     if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
   }
   const auto printed = [&](const TrashEntry& entry) {
-    return short_name(entry.run, entry.name, entry.record.step, steps.is_again(entry.run, entry.record.step));
+    return trash_name(entry.run, entry.name, entry.record.step, steps.is_again(entry.run, entry.record.step));
   };
   for (const TrashEntry& entry : report.restored)
     say(context,
@@ -160,26 +161,28 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
 
 Answer run_rm(Context& context) {
   const Words& words = context.words;
-  RemoveRequest request{
-      .store = store_of(words), .names = words.arguments, .dry_run = words.on("dry-run"), .now = now(), .by = who()};
+  RemoveRequest request{.store = store_of(words), .dry_run = words.on("dry-run"), .now = now(), .by = who()};
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;
-  auto report = ask_alone(context, [&](Session& session) { return remove_checkpoints(session, request); });
+  auto report = ask_alone(context, [&](Session& session) -> Result<RemoveReport> {
+    CKPT_TRY(NamesInStore named, names_of(session, words));
+    request.store = std::move(named.store);
+    request.names = std::move(named.names);
+    return remove_checkpoints(session, request);
+  });
   if (!report) return failed(std::move(report).error(), "nothing was deleted");
   Answer out;
   std::vector<Finding> findings;
   for (const std::string& text : report->warnings) findings.push_back({.severity = Severity::warning, .text = text});
-  StepCount steps;
-  for (const NamedRemoval& one : report->removals) steps.add(one.run, one.step);
   bool all = true;
   for (const NamedRemoval& one : report->removals) {
     if (one.refused.empty()) continue;
     all = false;
-    const std::string name = short_name(one.run, one.name, one.step, steps.is_again(one.run, one.step));
-    findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not deleted: {}", name, one.refused)});
+    findings.push_back(
+        {.severity = Severity::warning, .text = fmt::format("{}: not deleted: {}", one.label, one.refused)});
   }
-  print_removals(context, *report, request.dry_run);
+  print_removals(context, *report, request);
   print_trouble(context, findings);
   take_warnings(out, findings);
   if (context.settings.json) out.data = removal_data(*report, request.store, request.dry_run);
@@ -256,7 +259,7 @@ Answer list_trash(Context& context) {
   for (const TrashEntry& entry : *listed) {
     const TrashRecord& record = entry.record;
     std::string name = entry.recorded
-                           ? short_name(entry.run, entry.name, record.step, steps.is_again(entry.run, record.step))
+                           ? trash_name(entry.run, entry.name, record.step, steps.is_again(entry.run, record.step))
                            : printable(entry.run + "@" + entry.name);
     if (context.settings.quiet) {
       say(context, name + "\n", true);

@@ -4,6 +4,7 @@
 
 #include "api/catalog/why.hpp"
 #include "catalog/explain.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
@@ -37,7 +38,7 @@ std::string_view fate_text(catalog::Action action) {
 }
 
 void print_deletion(Context& context, const TrashEntry& entry, bool several) {
-  const std::string where = short_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
+  const std::string where = trash_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
   if (!entry.recorded) {
     say(context, fmt::format("{}   in the trash; its deletion record is unreadable\n", where));
     return;
@@ -84,10 +85,13 @@ void put_deletion(json::Writer& out, const TrashEntry& entry) {
 
 Answer run_why(Context& context) {
   const Words& words = context.words;
-  PruneRequest request{.store = store_of(words), .now = now()};
+  PruneRequest request{.now = now()};
   request.policy.file = words.text("policy");
-  auto report = ask_alone(
-      context, [&](Session& session) { return explain_checkpoint(session, request, words.arguments.front()); });
+  auto report = ask_alone(context, [&](Session& session) -> Result<WhyReport> {
+    CKPT_TRY(NamesInStore named, names_of(session, words));
+    request.store = std::move(named.store);
+    return explain_checkpoint(session, request, named.names.front());
+  });
   if (!report) return failed(std::move(report).error());
 
   Answer out;
@@ -108,7 +112,7 @@ Answer run_why(Context& context) {
     put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
     data.end_object();
     say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
-                             short_name(one.run, part.entries[i].name, one.step, several),
+                             printable(catalog::ShortNames(part.entries).of(part.entries[i])),
                              fate_text(part.retention.decisions[i].action), printable(why), state_word(one.state),
                              verified ? ", checked " + catalog::time_text(*verified) : ""));
   }

@@ -114,7 +114,7 @@ std::string policy_text(const std::string& policy) {
   return fmt::format("policy '{}' of {}", printable(policy.substr(0, at)), printable(policy.substr(at + kOf.size())));
 }
 
-std::string short_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
+std::string trash_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
   const std::string number = std::to_string(step);
   const bool is_own = name.starts_with("step-");
   if (!again && (is_own || name.ends_with(number))) return printable(fmt::format("{}@{}", run, number));

@@ -37,7 +37,7 @@ std::string policy_text(const std::string& policy);
 
 /// The name that a person types: RUN@STEP; with the generation where several saves of the step exist (`again`), or with
 /// the name of the directory of another tool's checkpoint whose step does not name it. Printable.
-std::string short_name(const std::string& run, const std::string& name, std::uint64_t step, bool again = false);
+std::string trash_name(const std::string& run, const std::string& name, std::uint64_t step, bool again = false);
 
 /// "2026-01-31 17:05 UTC".
 std::string minute_text(catalog::Time time);

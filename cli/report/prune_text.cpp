@@ -8,6 +8,7 @@
 #include <set>
 
 #include "catalog/explain.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
@@ -110,16 +111,14 @@ void print_decisions(Context& context, const PrunePlan& plan) {
                           {.title = "WHY", .wraps = true}}};
   std::size_t left = 0;
   for (const PrunePart& part : plan.parts) {
-    std::map<std::pair<std::string_view, std::uint64_t>, unsigned> saves;
-    for (const catalog::Checkpoint& one : part.checkpoints) ++saves[{one.run, one.step}];
+    const catalog::ShortNames labels(part.entries);
     for (const std::uint32_t i : part.retention.order) {
       if (!shows_all && (!is_notable(part, i) || table.rows.size() >= kRowsShown)) {
         ++left;
         continue;
       }
       const catalog::Checkpoint& one = part.checkpoints[i];
-      table.rows.push_back({short_name(one.run, part.entries[i].name, one.step, saves[{one.run, one.step}] > 1),
-                            format_size(one.bytes, context.settings.sizes),
+      table.rows.push_back({printable(labels.of(part.entries[i])), format_size(one.bytes, context.settings.sizes),
                             std::string(decision_word(planned_action(part, i))), printable(why_text(part, i))});
     }
   }

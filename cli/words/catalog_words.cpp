@@ -29,6 +29,10 @@ NamedCheckpoint named(const Words& words, const std::string& word) {
   return {.word = word, .store = store_of(words), .store_given = words.value("store") != nullptr, .now = now()};
 }
 
+Result<NamesInStore> names_of(Session& session, const Words& words) {
+  return names_in_store(session.io, store_of(words), words.value("store") != nullptr, words.arguments);
+}
+
 Result<std::string> path_of(Session& session, const Words& words, const std::string& word) {
   return find_path(session, named(words, word));
 }

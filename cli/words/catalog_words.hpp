@@ -19,6 +19,10 @@ Result<std::string> listed_store(const Words& words);
 /// The context for looking up a checkpoint named on the command line.
 NamedCheckpoint named(const Words& words, const std::string& word);
 
+/// The arguments of a command that changes a store, and the store: names_in_store.
+/// errors  as names_in_store
+Result<NamesInStore> names_of(Session& session, const Words& words);
+
 /// The path of a checkpoint that a command reads: `word` if it exists, else the checkpoint of that name in the store.
 /// Collective.
 /// errors  as find_path

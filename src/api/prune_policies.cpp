@@ -138,7 +138,7 @@ Result<> write_known_policies(Io& io, const std::string& store, const KnownPolic
     if (is_utf8(source)) out.line("\n ").member(source, fingerprints);  // else it is new at the next run as well
   }
   out.end_object().end_object();
-  return replace_file(io, known_path(store), text + '\n');
+  return replace_shared_file(io, known_path(store), text + '\n');
 }
 
 }  // namespace ckpt

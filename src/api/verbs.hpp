@@ -90,6 +90,7 @@ struct ConvertReport {
   std::string id;
   bool already_done = false;
   bool dry_run = false;
+  bool names_state = false;  ///< --map lists the parameters: optimizer state that the source numbers gets their names
   std::vector<std::pair<std::string, std::uint64_t>> files{};     ///< of the target: path, bytes
   std::vector<std::pair<std::string, std::uint64_t>> replaced{};  ///< on rank 0, of the old target: path, bytes
   std::uint64_t tensor_count = 0;

@@ -39,7 +39,7 @@ std::uint64_t saturating_add(std::uint64_t a, std::uint64_t b) {
 struct Group {
   std::vector<std::uint32_t> members{};  ///< oldest first
   std::vector<std::uint32_t> counted{};  ///< of these: committed, readable, not superseded
-  std::uint32_t newest = kNobody;        ///< of the counted ones, by generation
+  std::uint32_t newest = kNobody;        ///< of the counted ones
   std::uint32_t newest_verified = kNobody;
   std::uint64_t kept = 0;  ///< of the counted ones
 };
@@ -215,12 +215,15 @@ class Retainer {
 
   void ask_guards(Group& group) {
     const Guard& guard = policy_.guard;
-    std::vector<std::uint32_t> by_generation = group.counted;
-    std::sort(by_generation.begin(), by_generation.end(),
-              [&](std::uint32_t a, std::uint32_t b) { return committed_before(all_[b], all_[a]); });
+    std::vector<std::uint32_t> newest_first = group.counted;
+    // Where another tool's have no generation, steps decide.
+    const bool by_step = std::ranges::any_of(newest_first, [&](std::uint32_t i) { return all_[i].generation == 0; });
+    std::sort(newest_first.begin(), newest_first.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return by_step ? older(all_[b], all_[a]) : committed_before(all_[b], all_[a]);
+    });
     std::uint64_t verified = 0;
-    for (std::size_t n = 0; n < by_generation.size(); ++n) {
-      const std::uint32_t i = by_generation[n];
+    for (std::size_t n = 0; n < newest_first.size(); ++n) {
+      const std::uint32_t i = newest_first[n];
       if (n == 0) group.newest = i;
       if (n < guard.newest) add(i, Cause::newest, n + 1);
       if (all_[i].state != State::verified) continue;

@@ -51,7 +51,9 @@ TEST_F(OffloadApi, FourTimesTheMemoryComesBackAsItWasPutWithinIt) {
       ASSERT_TRUE(put) << put.error().json;
       model[name] = std::move(bytes);
     } else {
-      if (random() % 2 == 0) ASSERT_TRUE(offload->prefetch(name));
+      if (random() % 2 == 0) {
+        ASSERT_TRUE(offload->prefetch(name));
+      }
       Bytes out(known->second.size());
       const auto got = offload->get(name, out);
       ASSERT_TRUE(got) << got.error().json;

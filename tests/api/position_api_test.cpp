@@ -171,7 +171,9 @@ TEST_F(PositionApi, WhatHasNoPositionOrNoSuchRankSaysSo) {
     ASSERT_TRUE(save->add("w", part));
     auto position = Position::begin({.samples = 10, .global_batch = 2});
     ASSERT_TRUE(position);
-    if (with) ASSERT_TRUE(save->position(*position));
+    if (with) {
+      ASSERT_TRUE(save->position(*position));
+    }
     ASSERT_TRUE(save->commit());
     ASSERT_TRUE(run->load(std::vector<Read>{{.name = "w", .out = std::as_writable_bytes(std::span(part))}}));
     EXPECT_EQ(run->restore_position(1).has_value(), with);

@@ -278,6 +278,13 @@ class Model {
     return out;
   }
 
+  /// Another tool's checkpoint has no generation: beside one steps decide.
+  static bool saved_before(const Checkpoint& a, const Checkpoint& b, const List& among) {
+    for (const Checkpoint* one : among)
+      if (one->generation == 0) return older(a, b);
+    return committed_before(a, b);
+  }
+
   void guards(const List& group) {
     List counted;
     for (const Checkpoint* one : group) {
@@ -286,7 +293,7 @@ class Model {
     const auto later = [&](const Checkpoint& one, bool only_verified) {  // how many were committed after it
       std::uint64_t n = 0;
       for (const Checkpoint* other : counted)
-        n += (!only_verified || other->state == State::verified) && committed_before(one, *other) ? 1u : 0u;
+        n += (!only_verified || other->state == State::verified) && saved_before(one, *other, counted) ? 1u : 0u;
       return n;
     };
     const Guard& guard = policy_.guard;
@@ -387,9 +394,11 @@ class Model {
     }
     for (const List& group : groups_) {
       const Checkpoint* newest = nullptr;
-      for (const Checkpoint* one : group) {
-        if (counts(*one) && (newest == nullptr || committed_before(*newest, *one))) newest = one;
-      }
+      List counted;
+      for (const Checkpoint* one : group)
+        if (counts(*one)) counted.push_back(one);
+      for (const Checkpoint* one : counted)
+        if (newest == nullptr || saved_before(*newest, *one, counted)) newest = one;
       if (newest != nullptr) last = std::max(last, newest->bytes);
     }
     const Pressure& pressure = policy_.pressure;

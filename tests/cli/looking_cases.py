@@ -8,6 +8,8 @@ import tarfile
 import zipfile
 
 from runner import check, main
+from torch_file import Parameter, Tensor
+from torch_file import save as torch_save
 
 SINGLE = "safetensors/single"
 OURS = "ckpt/1.0-mesh"
@@ -128,6 +130,26 @@ def case_ls_objects_shows_values(sh):
     check({"name": "scheduler.last_epoch", "value": "4"} in objects, str(objects[:3]))
 
 
+def case_diff_compares_tied_names_blobs_and_values(sh):
+    one, two, other = Tensor([1, 2]), Tensor([1, 2]), Tensor([3, 4])
+    for name, value in (("tied", {"emb": one, "head": one}), ("apart", {"emb": one, "head": two}), ("unlike", {"emb": one, "head": other}),
+                        ("without", {"emb": one}), ("renamed", {"head": one}), ("lr", {"emb": one, "lr": 0.1}), ("lr2", {"emb": one, "lr": 0.2}),
+                        ("values", {"lr": 0.1})):
+        torch_save(value, sh.path(name + ".pt"))
+    sh.run("diff", "tied.pt", "tied.pt", out=" 1 identical, 0 different", not_err="tied")
+    sh.run("diff", "tied.pt", "apart.pt", out=[" 2 identical, 0 different", "^note +tied on one side only, with the same values: head$"])
+    sh.run("diff", "apart.pt", "tied.pt", out=[" 2 identical, 0 different", "^note +tied on one side only"])
+    sh.run("diff", "tied.pt", "unlike.pt", code=1, out=[" 1 identical, 1 different", "different +head"])
+    sh.run("diff", "tied.pt", "without.pt", out=[" 1 identical, 0 different, 0 only here, 0 only there", "tied names that are only here: head$"])
+    sh.run("diff", "without.pt", "tied.pt", out="tied names that are only there: head$")
+    sh.run("diff", "tied.pt", "renamed.pt", out=[" 1 identical, 0 different, 0 only here", "only here: emb$"])
+    sh.run("diff", "lr.pt", "lr2.pt", out=[" 1 identical", r"^note +plain values that differ: lr \(0.1 here, 0.2 there\)$"])
+    for name, attribute in (("p", 1), ("q", 2)):
+        torch_save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": attribute})}, sh.path(name + ".pt"))
+    sh.run("diff", "p.pt", "p.pt", out="0 different")
+    sh.run("diff", "p.pt", "q.pt", code=1, out="different +data.pkl")
+
+
 # --- one level up ----------------------------------------------------------------------------------------------------
 
 
@@ -143,6 +165,17 @@ def case_a_directory_of_checkpoints_leads_to_the_newest(sh):
     for name in ("a", "b"):  # nothing says which is newer
         shutil.copytree(sh.checkpoint(SINGLE), sh.path(f"models/{name}"))
     sh.run("inspect", "models", code=12, err="2 checkpoints, not one: ")
+
+
+def case_a_directory_of_checkpoints_tells_what_speaks_against_the_newest(sh):
+    for step in (5, 10):
+        shutil.copytree(sh.checkpoint(TRAINER), sh.path(f"hf/checkpoint-{step}"))
+    sh.path("hf/checkpoint-10/optimizer.pt").unlink()
+    sh.path("hf/checkpoint-15").mkdir()
+    sh.run("inspect", "hf", err="using checkpoint-10, the newest of its 2 checkpoints; not a complete checkpoint: checkpoint-15; "
+                                "it lacks optimizer.pt, which checkpoint-5 has$")
+    shutil.copytree(sh.checkpoint(SINGLE), sh.path("hf/global_step12"))  # two series of names
+    sh.run("inspect", "hf", code=12, err="3 checkpoints, not one: ")
 
 
 def case_a_run_and_a_store_lead_to_the_newest_or_say_what_they_are(sh):

@@ -32,6 +32,22 @@ def case_verbs_that_read_a_checkpoint_take_its_name(sh):
     sh.run("save", "demo@7", *STORE, "--run", "fork", "--step", "7", out="^saved   fork@")
 
 
+def case_beside_another_tools_checkpoints_the_latest_goes_by_step(sh):
+    make_store(sh)
+    for step in (5, 20):
+        shutil.copytree(sh.checkpoint("safetensors/single"), sh.path(f"runs/demo/checkpoint-{step}"))
+        for path in [*sh.path(f"runs/demo/checkpoint-{step}").iterdir(), sh.path(f"runs/demo/checkpoint-{step}")]:
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+    steps = [c["step"] for c in sh.document("list", *STORE)["data"]["checkpoints"]]
+    check(steps == [20, 8, 7, 5], str(steps))
+    for number, step in enumerate(steps):
+        path = sh.document("inspect", f"demo@latest~{number}", *STORE)["data"]["path"]
+        check(path.endswith(f"checkpoint-{step}") or f"-{step:09}." in path, f"latest~{number}: {path}")
+    sh.run("status", *STORE, out="^demo +4 .* 20 ")
+    sh.run("inspect", "runs/demo", err="^note: runs/demo is a run: using demo@20, ")
+    sh.run("rm", "demo@20", "demo@8", *STORE, code=3, out="^deleted demo@8, ", err="demo@20: not deleted: the newest of its run")
+
+
 def case_an_id_names_a_checkpoint(sh):
     best, _ = make_store(sh)
     one = next(c for c in sh.document("list", *STORE)["data"]["checkpoints"] if c["step"] == 7)

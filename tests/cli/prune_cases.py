@@ -432,7 +432,7 @@ def case_a_run_that_is_not_there_is_told(sh):
     prune(sh, "lama", "--keep-last", "1", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
     prune(sh, "lama*", "--keep-last", "1", err="no run matches 'lama\\*'")
     prune(sh, "llama", "--keep-last", "1", "--apply", "-y")
-    sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@step-000000002.g2")
+    sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@2$")
 
 
 def case_a_run_that_holds_nothing_yet_is_told_and_no_error(sh):

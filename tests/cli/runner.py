@@ -56,7 +56,7 @@ class Shell:
             raise Skipped(f"needs {mebibytes} MiB of free space in {tempfile.gettempdir()}, which has {free}")
 
     def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=(), id=None):
-        """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several). With `id` ("E1503") it runs
+        """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several); `code` may be several. With `id` ("E1503") it runs
         with -v, and this must be the error's id."""
         if id:
             env = {"CKPT_VERBOSE": "1", **(env or {})}
@@ -66,7 +66,7 @@ class Shell:
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         result = Result([w.encode(errors="replace").decode() for w in words], run.returncode,
                         run.stdout.decode(errors="replace"), run.stderr.decode(errors="replace"))
-        check(result.code == code, f"exit {result.code}, not {code}", result)
+        check(result.code in (code if isinstance(code, tuple) else (code,)), f"exit {result.code}, not {code}", result)
         check("\r" not in result.out + result.err, "a carriage return outside a terminal", result)
         check("\x1b" not in result.out + result.err, "an escape sequence outside a terminal", result)
         for patterns, text, wanted in ((out, result.out, True), (err, result.err, True), (not_out, result.out, False),

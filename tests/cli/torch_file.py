@@ -91,12 +91,14 @@ def _stand_in_for_torch():
 
 
 def save(value, path):
-    storages = []
+    storages, keys = [], {}
 
     def replaced(part):
         if isinstance(part, Tensor):
-            storages.append(part.packed())
-            rebuilt = _Rebuilt(part, str(len(storages) - 1))
+            if id(part) not in keys:  # one object in two places shares its storage
+                keys[id(part)] = str(len(storages))
+                storages.append(part.packed())
+            rebuilt = _Rebuilt(part, keys[id(part)])
             return _RebuiltParameter(rebuilt, replaced(part.attributes)) if isinstance(part, Parameter) else rebuilt
         if isinstance(part, dict):
             return {k: replaced(v) for k, v in part.items()}

@@ -2,7 +2,9 @@
 import fcntl
 import json
 import os
+import re
 import shutil
+import subprocess
 import time
 
 from runner import check, main
@@ -37,7 +39,7 @@ def case_rm_moves_checkpoints_to_the_trash_and_says_how_to_restore_them(sh):
     result = sh.run("rm", "llama@2", "llama/step-000000003.g3", *AT, out=["^deleted llama@2, ", "^deleted llama@3, "])
     check(steps(run) == [1, 4] and in_trash(sh) == [("llama", 3), ("llama", 2)], result)
     line = [line for line in result.out.splitlines() if line.startswith("in the trash until 20")]
-    check(len(line) == 1 and line[0].endswith("to restore: ckpt undelete llama@3 llama@2 --store store"), str(result))
+    check(len(line) == 1 and line[0].endswith("to restore: ckpt undelete llama@3.g3 llama@2.g2 --store store"), str(result))
     sh.run(*line[0].split("ckpt ")[1].split(), out=["^restored llama@2$", "^restored llama@3$"])
     check(steps(run) == [1, 2, 3, 4] and (run / "step-000000002.g2/manifest.json").read_bytes() == before, "not restored")
     sh.run("why", "llama@2", *AT, out=["^llama@2   deleted 20.* with ckpt rm$", "why       deleted by name", "restored 20"])
@@ -55,6 +57,55 @@ def case_rm_takes_paths_tags_and_ids_and_other_words_find_it(sh):
     sh.run("rm", "llama@2", "llama@3", *AT, code=10, err="already in the trash: see 'ckpt list --trash'")
     check(steps(run) == [3, 4], "one of several was deleted although another name is wrong")
     sh.run("rm", *AT, code=2)
+
+
+def restore_words(result):
+    return re.search("to restore: ckpt (.*)$", result.out, re.M)[1].split()
+
+
+def case_of_two_saves_of_a_step_rm_names_and_restores_the_one_it_deleted(sh):
+    run = store(sh, (1, 1, 1, 2))
+    for word, label in (("llama@1.g2", "llama@1.g2"), ("llama@1", "llama@1"), ("llama@1.g1", "llama@1")):
+        generation = {"llama@1": 3}.get(word) or int(word[-1])
+        result = sh.run("rm", word, *AT, out=f"^deleted {label}, ")
+        check(not (run / f"step-000000001.g{generation}").exists(), f"{word}: another one was deleted")
+        if word == "llama@1.g1":
+            break  # the trash holds three of the step
+        sh.run(*restore_words(result))
+        check((run / f"step-000000001.g{generation}").exists(), f"{word}: another one was restored")
+        sh.run("rm", word, *AT)
+    sh.run(*restore_words(result))
+    check(os.listdir(run).count("step-000000001.g1") == 1 and len(in_trash(sh)) == 2, f"another one was restored: {os.listdir(run)}")
+
+
+def case_a_path_leads_to_the_store_that_holds_it(sh):
+    run = store(sh)
+    sh.run("pin", "llama@1", "--reason", "x", *AT)  # a store from now on
+    sh.path("store").rename(sh.path("deep"))
+    result = sh.run("rm", "deep/llama/step-000000002.g2", out="^deleted llama@2, ")
+    check(not sh.path(".ckpt").exists() and sh.path("deep/.ckpt/trash/llama/step-000000002.g2").exists(), "in another trash")
+    sh.run(*restore_words(result), out="^restored llama@2$")
+    sh.run("mark", sh.path("deep/llama/step-000000003.g3"), "--tag", "t", out="^llama@3   tags t$")
+    sh.run("unpin", "deep/llama/step-000000001.g1", out="^unpinned llama@1$")
+    sh.run("why", "deep/llama/step-000000002.g2", out="^llama@2 ")
+    shutil.copytree(sh.path("deep"), sh.path("other"))
+    sh.run("rm", "deep/llama/step-000000002.g2", "other/llama/step-000000002.g2", code=2, err="in another store than the names before it")
+    shutil.rmtree(sh.path("other/.ckpt"))
+    sh.run("rm", "other/llama/step-000000002.g2", code=2, err=["other/llama/step-000000002.g2: in no store$", "--store other$"])
+    check(not sh.path(".ckpt").exists() and len(list(sh.path("other/llama").iterdir())) == 4, "deleted")
+
+
+def case_marks_set_at_the_same_time_all_succeed(sh):
+    store(sh)
+    words = lambda n: [sh.program, "mark", "llama@2", "--metric", f"loss={n}", *AT]
+    running = [subprocess.Popen(words(n), cwd=sh.directory, env=sh.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               for n in range(12)]
+    for process in running:
+        out = process.communicate(timeout=120)[0]
+        check(process.returncode == 0, out)
+    one = [c for c in sh.document("list", *AT)["data"]["checkpoints"] if c["step"] == 2][0]
+    check("loss" in str(one["metrics"]), str(one))
+    check(not list(sh.path("store").rglob("*.tmp")), "a temporary file stays")
 
 
 def case_rm_refuses_what_prune_never_deletes_and_deletes_the_rest(sh):

@@ -143,6 +143,28 @@ def case_convert_twice_is_already_done(sh):
     check(sh.document(*words)["data"]["already_done"], "not already done")
 
 
+def case_what_lacks_a_file_is_not_done(sh):
+    for to, source in (("safetensors", ZERO2), ("ckpt", ZERO2), ("dcp", ZERO2), ("deepspeed", ZERO2), ("torch", ZERO2),
+                       ("deepspeed-universal", ZERO2)):
+        words = ("convert", sh.checkpoint(source), f"out-{to}", "--to", to, *{"deepspeed": ("--zero-stage", "2"), "safetensors": ("--shard-size", "20K")}.get(to, ()))
+        sh.run(*words, "--allow-skipped")
+        sh.run(*words, "--allow-skipped", out="^already done")
+        files = [p for p in sh.path(f"out-{to}").rglob("*") if p.is_file() and p.stat().st_size > 1000 and p.suffix != ".json" and p.name not in (".metadata", "model.safetensors")]
+        for number, file in enumerate(sorted(files)[:: max(1, len(files) // 3)]):
+            whole = file.read_bytes()
+            if number % 2:
+                file.unlink()
+            else:
+                file.write_bytes(whole[:-8])
+            sh.run(*words, "--allow-skipped", code=(2, 13), err="^hint: (use )?--overwrite ")
+            again = sh.run(*words, "--allow-skipped", "--overwrite", code=(0, 2))
+            if again.code == 2:  # a file that cannot be read may be anyone's
+                check("cannot overwrite: which files belong to it is not known: " in again.err, "no reason", again)
+                file.write_bytes(whole)
+            check(file.read_bytes() == whole, f"{file} is not as before")
+        sh.run(*words, "--allow-skipped", out="^already done")
+
+
 def case_convert_never_replaces_unasked(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors")
     before = sh.path("m.safetensors").read_bytes()

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/formats.hpp"
+#include "format/model/same_value.hpp"
 #include "support/golden.hpp"
 
 namespace ckpt {
@@ -164,16 +165,16 @@ TEST(RankObjects, WhatOneLaterRankAloneHoldsIsItsOwn) {
 }
 
 TEST(SameValue, ComparesFloatsByTheirBitsAndDeepNestsWithoutRecursion) {
-  EXPECT_FALSE(deepspeed::same_value(Value{0.0}, Value{-0.0}));
-  EXPECT_TRUE(deepspeed::same_value(Value{std::nan("")}, Value{std::nan("")}));
-  EXPECT_FALSE(deepspeed::same_value(Value{std::int64_t{1}}, Value{true}));
+  EXPECT_FALSE(same_value(Value{0.0}, Value{-0.0}));
+  EXPECT_TRUE(same_value(Value{std::nan("")}, Value{std::nan("")}));
+  EXPECT_FALSE(same_value(Value{std::int64_t{1}}, Value{true}));
   const auto nest = [](std::int64_t leaf) {
     auto value = std::make_shared<Value>(Value{leaf});
     for (int i = 0; i < 500; ++i) value = std::make_shared<Value>(Value{List{.items = {value}}});
     return value;
   };
-  EXPECT_TRUE(deepspeed::same_value(*nest(1), *nest(1)));
-  EXPECT_FALSE(deepspeed::same_value(*nest(1), *nest(2)));
+  EXPECT_TRUE(same_value(*nest(1), *nest(1)));
+  EXPECT_FALSE(same_value(*nest(1), *nest(2)));
 }
 
 }  // namespace

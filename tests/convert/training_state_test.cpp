@@ -112,7 +112,9 @@ TEST_P(TrainingStateGolden, EverySpellingOfOptimizerStateIsUnderstood) {
       const Tensor& tensor = map.tensors[slot.tensor];
       EXPECT_EQ(tensor.shape, entry.shape);
       EXPECT_EQ(tensor.slot, slot.name);
-      if (!tensor.parameter.empty()) EXPECT_EQ(tensor.parameter, map.tensors[*entry.tensor].name);
+      if (!tensor.parameter.empty()) {
+        EXPECT_EQ(tensor.parameter, map.tensors[*entry.tensor].name);
+      }
     }
   }
   EXPECT_EQ(trained, expected.trained);

@@ -70,7 +70,7 @@ void record_last_run(Io& io, const std::string& store, LastRun run) {
   out.member("count", run.count).member("problems", run.problems).member("bytes", run.bytes);
   out.member("count_total", run.count_total + run.count).member("bytes_total", run.bytes_total + run.bytes);
   out.end_object();
-  static_cast<void>(replace_file(io, last_run_path(store, run.kind), text + '\n'));
+  static_cast<void>(replace_shared_file(io, last_run_path(store, run.kind), text + '\n'));
 }
 
 }  // namespace ckpt

@@ -12,6 +12,8 @@
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/policy_toml.hpp"
+#include "engine/io/real_path.hpp"
+#include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 
 namespace ckpt {
@@ -81,6 +83,39 @@ Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
   CKPT_CHECK(agree(session.comm, soon(), path ? Result<>{} : Result<>(fail(path.error()))));
   CKPT_CHECK(session.comm.broadcast(*path, soon()));
   return path;
+}
+
+Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store_given,
+                                    std::vector<std::string> words) {
+  NamesInStore out{.store = store, .names = std::move(words)};
+  const auto here = real_path(store);
+  if (!here) return out;  // the command reports it
+  std::optional<std::string> root;
+  if (store_given) root = *here;
+  for (std::string& word : out.names) {
+    const std::string path = join_path(word, "");
+    const auto run = word.empty() || !io.stat(path) ? std::nullopt : real_path(parent_path(path));
+    if (!run) continue;
+    std::string found = root.value_or("");
+    if (!store_given) {
+      CKPT_TRY(found, store_above(io, *run));
+      if (found.empty() && parent_path(*run) == *here) found = *here;
+    }
+    if (found.empty())
+      return fail({.code = Errc::usage,
+                   .message = word + ": in no store",
+                   .file = word,
+                   .hint = fmt::format("name the directory of runs: --store {}", parent_path(parent_path(path)))});
+    if (root && *root != found)
+      return fail(Errc::usage,
+                  fmt::format("{}: in another store than the names before it: {}, not {}", word, found, *root));
+    root = found;
+    const std::string whole = join_path(*run, base_name(path));
+    const std::string below = found == "/" ? found : found + "/";
+    if (whole.starts_with(below)) word = whole.substr(below.size());
+  }
+  if (root && *root != *here) out.store = *root;
+  return out;
 }
 
 Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) {

@@ -52,6 +52,16 @@ struct FoundSource {
 /// errors  as find_path; not_found: a store or run without a checkpoint; ambiguous: a store of several runs
 Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named);
 
+/// A store and checkpoints in it, as a command that changes the store takes them.
+struct NamesInStore {
+  std::string store;
+  std::vector<std::string> names{};
+};
+/// Each word that is a path becomes RUN/DIRECTORY in its store. If the user gives no store (`store_given`), the paths
+/// give it: the nearest directory above with `.ckpt/`, or the current directory for RUN/DIRECTORY.
+/// errors  usage: a path in no store, or paths in several
+Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store_given, std::vector<std::string> words);
+
 /// The checkpoint of a name; `@best` is the best by the store's policy.
 /// errors  as catalog::find_checkpoint
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -11,6 +13,7 @@
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "convert/detection.hpp"
+#include "convert/foreign_names.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/text/name_list.hpp"
 
@@ -75,12 +78,61 @@ Result<FoundSource> newest_of_store(Io& io, const std::string& path, catalog::Ti
                                    path, *runs.begin(), path)});
 }
 
-/// Names show the newest if each has a step, or a generation, and no other has the same.
+/// A name without its digits: "checkpoint-", "step-.g".
+std::string form_of(const std::string& name) {
+  std::string out;
+  std::ranges::copy_if(name, std::back_inserter(out), [](char c) { return c < '0' || c > '9'; });
+  return out;
+}
+
+/// Names show the newest if all have one form with a step, or a generation, and no other has the same.
 bool is_unambiguous(const std::vector<OneCheckpoint>& newest_first) {
+  const std::string form = form_of(newest_first.front().name);
   for (const OneCheckpoint& one : newest_first)
-    if (!one.step) return false;
+    if (!one.step || form_of(one.name) != form) return false;
   return newest_first.size() == 1 || newest_first[0].generation != newest_first[1].generation ||
          newest_first[0].step != newest_first[1].step;
+}
+
+/// Directories named as checkpoints of a greater step that are none: empty, or unfinished.
+std::vector<std::string> newer_unfinished(const std::vector<DirEntry>& entries, const OneCheckpoint& newest) {
+  std::vector<std::string> out;
+  const ForeignNames names = foreign_names();
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) continue;
+    const auto own = CheckpointName::parse(entry.name);
+    const auto step = own ? std::optional(own->step) : names.step_in(entry.name);
+    if (step && *step > newest.step.value_or(0)) out.push_back(entry.name);
+  }
+  return out;
+}
+
+/// Files of the checkpoint before that the newest lacks, by their names without digits: an optimizer that was left out.
+std::vector<std::string> lacking(Io& io, const std::string& newest, const std::string& before) {
+  const auto has = io.list(newest);
+  const auto had = io.list(before);
+  std::vector<std::string> out;
+  if (!has || !had) return out;
+  std::set<std::string> forms;
+  for (const DirEntry& entry : *has) forms.insert(form_of(entry.name));
+  for (const DirEntry& entry : *had)
+    if (!forms.contains(form_of(entry.name))) out.push_back(entry.name);
+  return out;
+}
+
+/// The newest of the checkpoints in a directory, and what could make another one the right one.
+Result<FoundSource> newest_of_directory(Io& io, const std::string& root, const std::vector<OneCheckpoint>& below) {
+  const OneCheckpoint& newest = below.front();
+  FoundSource out{.path = join_path(root, newest.name),
+                  .note = fmt::format("{} is a directory of checkpoints: using {}, {}", root, newest.name,
+                                      newest_of(below.size()))};
+  CKPT_TRY(const auto entries, io.list(root));
+  if (const auto passed_over = newer_unfinished(entries, newest); !passed_over.empty())
+    out.note += fmt::format("; not a complete checkpoint: {}", name_list(passed_over));
+  if (below.size() == 1) return out;
+  if (const auto missing = lacking(io, out.path, join_path(root, below[1].name)); !missing.empty())
+    out.note += fmt::format("; it lacks {}, which {} has", name_list(missing), below[1].name);
+  return out;
 }
 
 }  // namespace
@@ -99,9 +151,7 @@ Result<FoundSource> newest_at(Io& io, const std::string& path, catalog::Time now
     if (found.path != root) return found;
   }
   if (!is_unambiguous(below)) return FoundSource{.path = path};
-  return FoundSource{.path = join_path(root, below.front().name),
-                     .note = fmt::format("{} is a directory of checkpoints: using {}, {}", root, below.front().name,
-                                         newest_of(below.size()))};
+  return newest_of_directory(io, root, below);
 }
 
 }  // namespace ckpt

@@ -118,7 +118,7 @@ Result<> check_metrics_file(Io& io, const std::string& file) {
 
 Result<> write_status(Io& io, const std::string& file, const StoreStatus& status) {
   CKPT_CHECK(check_metrics_file(io, file));
-  return replace_file(io, file, prometheus_text(status));
+  return replace_shared_file(io, file, prometheus_text(status));
 }
 
 }  // namespace ckpt

@@ -39,11 +39,13 @@ Result<RemoveReport> remove_checkpoints(Session& session, const RemoveRequest& r
   }
   for (std::size_t p = 0; p < plan->parts.size(); ++p) {
     const PrunePart& part = plan->parts[p];
+    const catalog::ShortNames labels(part.entries);
     for (const std::uint32_t i : part.retention.order) {
       if (!part.chosen[i]) continue;
       const catalog::Checkpoint& one = part.checkpoints[i];
       NamedRemoval removal{.run = one.run,
                            .name = part.entries[i].name,
+                           .label = labels.of(part.entries[i]),
                            .step = one.step,
                            .bytes = one.bytes,
                            .kept_until = request.now + part.policy.trash.ttl};

@@ -20,7 +20,8 @@ struct RemoveRequest {
 
 struct NamedRemoval {
   std::string run{};
-  std::string name{};  ///< of its directory
+  std::string name{};   ///< of its directory
+  std::string label{};  ///< its name in outputs: catalog::ShortNames
   std::uint64_t step = 0;
   std::uint64_t bytes = 0;
   catalog::Time kept_until{};  ///< in the trash

@@ -121,6 +121,7 @@ struct MarkRequest {
 };
 struct MarkReport {
   catalog::Entry entry{};
+  std::string label{};  ///< its name in outputs: catalog::ShortNames
   std::string path{};
   bool changed = true;  ///< false: there was no such mark to remove
   std::vector<std::string> warnings{};

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/convert/check.hpp"
+#include "api/convert/existing_target.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/progress_names.hpp"
 #include "api/convert/source_check.hpp"
@@ -179,36 +180,12 @@ Result<> Conversion::select() {
   return {};
 }
 
-/// --verify full of an existing target: the findings of `ckpt verify`; "" if there are none. A format without checksums
-/// is compared with the source, which should have the same values under the same names.
-Result<std::string> Conversion::find_damage(const std::string& target) {
-  if (!options_.target->reader) return std::string();
-  const auto alone = Comm::solo();
-  Session own{.io = session_.io,
-              .comm = *alone,
-              .memory_bytes = session_.memory_bytes,
-              .threads = session_.threads,
-              .stop = session_.stop,
-              .progress = session_.progress};
-  const bool is_plain = options_.parameters.empty() && request_.from.empty() && request_.only.empty() &&
-                        !request_.dtype && request_.strip_prefix.empty() && request_.add_prefix.empty() &&
-                        !request_.salvage && request_.weights == WeightsFrom::automatic && session_.rules == nullptr;
-  const bool compares = is_plain && options_.target->hashes == nullptr;
-  CKPT_TRY(const VerifyReport report, verify(own, {.path = target,
-                                                   .from = std::string(options_.target->name),
-                                                   .against = compares ? request_.source : std::string()}));
-  if (!report.damage.empty()) return report.damage.front().file + ": " + report.damage.front().text;
-  for (const auto& difference : report.different) {
-    if (difference.reason == "values") return difference.name + ": its values differ from the source";
-  }
-  return std::string();
-}
-
 /// Whether an existing target, the result of this conversion, counts as done.
 Result<bool> Conversion::is_done() {
   if (request_.verify != VerifyLevel::full || request_.dry_run) return true;
   const std::string target = path_.empty() ? request_.target : path_;
-  CKPT_TRY(const std::string damage, find_damage(target));
+  CKPT_TRY(const std::string damage,
+           find_damage(session_, request_, *options_.target, !options_.parameters.empty(), target));
   if (damage.empty()) return true;
   const bool in_run = options_.run_target != nullptr;
   if (request_.overwrite && !in_run) return false;
@@ -353,10 +330,32 @@ Result<> Conversion::make_plan() {
 }
 
 Result<> Conversion::lay_out() {
-  if (already_done_) return {};
+  if (already_done_ && options_.run_target != nullptr) return {};  // a run checks the files of what it finds
   auto laid_out = make_plan();
   if (!laid_out) laid_out = fail(source_->explained(std::move(laid_out).error()));
-  return agreed(std::move(laid_out));
+  CKPT_CHECK(agreed(std::move(laid_out)));
+  return already_done_ ? check_files() : Result<>{};
+}
+
+/// A target that counts as done is converted again with --overwrite, or refused, if its files are not as planned.
+Result<> Conversion::check_files() {
+  Result<std::string> missing = std::string();
+  if (session_.comm.is_root()) {
+    missing = find_missing_file(session_.io, *plan_, skeleton_, request_.target);
+    if (missing && !missing->empty() && !overwrites())
+      missing = fail({.code = Errc::incomplete,
+                      .message = fmt::format("{}: already converted, but {}", request_.target, *missing),
+                      .file = request_.target,
+                      .hint = "--overwrite converts it again"});
+    if (missing && !missing->empty()) {
+      if (auto replaced = check_replaced(join_path(request_.target, "")); !replaced)
+        missing = fail(std::move(replaced).error());
+    }
+  }
+  CKPT_CHECK(agreed(missing ? Result<>{} : Result<>(fail(missing.error()))));
+  CKPT_CHECK(session_.comm.broadcast(*missing, phase_deadline()));
+  already_done_ = missing->empty();
+  return {};
 }
 
 ConvertReport Conversion::describe() const {
@@ -370,6 +369,7 @@ ConvertReport Conversion::describe() const {
   report.id = id_;
   report.already_done = already_done_;
   report.dry_run = request_.dry_run;
+  report.names_state = session_.rules != nullptr && !session_.rules->parameters().empty();
   report.tensor_count = selection_.tensors.size();
   report.memory_bound = session_.memory_bytes;
   report.ranks = session_.comm.ranks();
@@ -550,7 +550,8 @@ Result<> Conversion::protect_done(ConvertReport& report) {
 Result<ConvertReport> Conversion::finish() {
   ConvertReport report = describe();
   const auto free = session_.io.free_bytes(parent_path(request_.target));
-  if (free) report.free_bytes_after = *free > report.target_bytes ? *free - report.target_bytes : 0;
+  const std::uint64_t needed = already_done_ ? 0 : report.target_bytes;
+  if (free) report.free_bytes_after = *free > needed ? *free - needed : 0;
   if (session_.planned) session_.planned(report);
   if (already_done_ && !request_.dry_run) {
     Result<> settled;

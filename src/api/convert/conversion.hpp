@@ -87,9 +87,9 @@ class Conversion {
   Result<std::vector<std::string>> files_to_replace(const std::string& path);
   Result<> check_replaced(const std::string& target);
   Result<> protect_done(ConvertReport& report);
-  Result<std::string> find_damage(const std::string& target);
   Result<bool> is_done();
   Result<bool> already_there();
+  Result<> check_files();
   Result<bool> check_target();
   Result<WriteRequest> write_request();
   Result<> make_plan();

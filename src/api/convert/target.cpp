@@ -174,7 +174,10 @@ Result<OldCheckpoint> recognise_target(Session& session, const Format& target, c
     CKPT_TRY(const auto match, target.detect(place));
     if (match) return OldCheckpoint{&target, path};
   }
-  return fail(not_replaced(path, "a directory that is not a checkpoint"));
+  const Errc code = opened.error().code;
+  const bool is_damaged = code == Errc::corrupt || code == Errc::checksum || code == Errc::incomplete;
+  return fail(not_replaced(path, is_damaged ? "which files belong to it is not known: " + opened.error().message
+                                            : "a directory that is not a checkpoint"));
 }
 
 std::string first_names(const std::vector<MapFile>& files) {

@@ -4,12 +4,10 @@
 #include <chrono>
 #include <functional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
+#include "api/convert/against.hpp"
 #include "api/convert/check.hpp"
-#include "api/convert/compare.hpp"
-#include "api/convert/measure.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/verbs.hpp"
 #include "catalog/scan/entry.hpp"
@@ -40,21 +38,6 @@ std::vector<std::uint32_t> all_tensors(const Map& map) {
   std::vector<std::uint32_t> out(map.tensors.size());
   for (std::uint32_t i = 0; i < out.size(); ++i) out[i] = i;
   return out;
-}
-
-std::string shape_text(const Shape& shape) {
-  std::string out = "[";
-  for (const std::uint64_t size : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
-  return out + "]";
-}
-
-std::string type_difference(const Tensor& here, const Tensor& there) {
-  std::string out;
-  if (here.dtype != there.dtype)
-    out = std::string(dtype_name(here.dtype)) + " here, " + std::string(dtype_name(there.dtype)) + " there";
-  if (here.shape == there.shape) return out;
-  if (!out.empty()) out += "; ";
-  return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
 }
 
 class Verifier {
@@ -241,67 +224,11 @@ class Verifier {
                     {.metadata_limit = session_.memory_bytes, .rules = session_.rules, .stop = session_.stop});
     if (!opened) return of_other(std::move(opened).error());
     const Source other = *std::move(opened);
-    auto compared = compare_with(source, other);
-    if (auto same = other.check_unchanged(); compared && !same) return of_other(std::move(same).error());
-    return compared;
-  }
-
-  Result<> compare_with(const Source& source, const Source& other) {
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
       return of_other(with_file(std::move(covered).error(), other.root));
-    std::unordered_map<std::string, std::uint32_t> there;
-    for (std::uint32_t i = 0; i < other.map.tensors.size(); ++i) {
-      if (other.map.tensors[i].role != Role::blob) there.emplace(other.map.tensors[i].name, i);
-    }
-    std::vector<TensorPair> pairs;
-    std::vector<TensorPair> measured;  // different ones, whose values can be compared
-    for (std::uint32_t i = 0; i < source.map.tensors.size(); ++i) {
-      const Tensor& tensor = source.map.tensors[i];
-      if (tensor.role == Role::blob) continue;
-      const auto found = there.find(tensor.name);
-      if (found == there.end()) {
-        report_.only_here.push_back(tensor.name);
-        continue;
-      }
-      const Tensor& twin = other.map.tensors[found->second];
-      if (twin.dtype != tensor.dtype || twin.shape != tensor.shape) {
-        report_.different.push_back({.name = tensor.name, .reason = type_difference(tensor, twin)});
-        if (twin.shape == tensor.shape && is_castable(twin.dtype) && is_castable(tensor.dtype))
-          measured.push_back({i, found->second, Dtype::f32});
-      } else {
-        pairs.push_back({i, found->second, tensor.dtype});
-      }
-      there.erase(found);
-    }
-    for (const auto& [name, index] : there) report_.only_there.push_back(name);
-    std::sort(report_.only_there.begin(), report_.only_there.end());
-    CKPT_TRY(const auto bad,
-             compare_tensors(session_, {source.map, source.root}, {other.map, other.root}, pairs, "compare"));
-    for (const std::size_t i : bad) {
-      report_.different.push_back({.name = source.map.tensors[pairs[i].left].name, .reason = "values"});
-      measured.push_back(pairs[i]);
-    }
-    std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
-    report_.compared = pairs.size() - bad.size();
-    CKPT_CHECK(measure(source, other, measured));
-    if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
-      report_.notes.push_back(
-          {.text =
-               fmt::format("all {} names match after dropping the prefix '{}'; 'ckpt convert SRC DST --strip-prefix "
-                           "{}' makes a copy without it",
-                           std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
-    return {};
-  }
-
-  Result<> measure(const Source& source, const Source& other, const std::vector<TensorPair>& pairs) {
-    CKPT_TRY(const auto values,
-             measure_differences(session_, {source.map, source.root}, {other.map, other.root}, pairs, "measure"));
-    std::unordered_map<std::string_view, const ValueDifference*> by_name;
-    for (std::size_t i = 0; i < pairs.size(); ++i) by_name.emplace(source.map.tensors[pairs[i].left].name, &values[i]);
-    for (VerifyReport::Difference& one : report_.different)
-      if (const auto found = by_name.find(one.name); found != by_name.end() && found->second->elements != 0)
-        one.values = *found->second;
-    return {};
+    auto compared = compare_checkpoints(session_, source, other, report_);
+    if (auto same = other.check_unchanged(); compared && !same) return of_other(std::move(same).error());
+    return compared;
   }
 
   Session& session_;

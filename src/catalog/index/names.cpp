@@ -87,9 +87,8 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
       const std::uint64_t series = row.natural();
       births.emplace_back(series, row.natural());
     }
-    SQLite::Statement select(database.sqlite(),
-                             "SELECT name, series, step, state FROM checkpoints WHERE run=?1 "
-                             "ORDER BY generation DESC, step DESC, name DESC");
+    SQLite::Statement select(database.sqlite(), "SELECT name, series, step, state FROM checkpoints WHERE run=?1 " +
+                                                    newest_first(database, run));
     Binder(select).add(run);
     std::uint64_t left = before;
     while (select.executeStep()) {

@@ -16,8 +16,8 @@ namespace ckpt::catalog {
 
 /// How people name a checkpoint of a store:
 ///   RUN@1000        the step; of several saves of it the newest generation
-///   RUN@latest      the newest by generation that is neither superseded nor known to be damaged; RUN@latest~2: two
-///                   before that
+///   RUN@latest      the newest that is neither superseded nor known to be damaged, by generation, or by step in a run
+///                   that also holds another tool's; RUN@latest~2: two before that
 ///   RUN@best        by the only metric there is, or RUN@best:METRIC; the lowest, or highest with RUN@best:METRIC:max
 ///   RUN@TAG         the only one with this tag
 ///   RUN@1000.g7     a save of the step by its generation

@@ -498,6 +498,16 @@ void add_metrics(Database& database, std::vector<RunSummary>& out) {
 
 }  // namespace
 
+std::string newest_first(Database& database, const std::string& run) {
+  SQLite::Statement& foreign =
+      database.prepared("SELECT 1 FROM checkpoints WHERE run=?1 AND generation=0 LIMIT 1");  // an index has both
+  Binder(foreign).add(run);
+  const bool by_step = foreign.executeStep();
+  foreign.reset();
+  return by_step ? "ORDER BY series DESC, step DESC, generation DESC, name DESC"
+                 : "ORDER BY generation DESC, step DESC, name DESC";
+}
+
 Result<std::vector<RunSummary>> summarise_runs(Database& database) {
   CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
   return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
@@ -506,14 +516,11 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
     SQLite::Statement select(database.sqlite(),
                              "SELECT step, state, bytes FROM checkpoints WHERE run=?1 "
                              "ORDER BY series DESC, step DESC, generation DESC, name DESC");
-    // Of a run that went back to an earlier step it is not the one with the highest step.
-    SQLite::Statement newest(database.sqlite(),
-                             "SELECT step, name, created FROM checkpoints WHERE run=?1 "
-                             "ORDER BY generation DESC, step DESC, name DESC LIMIT 1");
     for (std::string& run : runs) {
       RunSummary& summary = out.emplace_back();
       summary.run = std::move(run);
-      newest.reset();
+      SQLite::Statement newest(database.sqlite(), "SELECT step, name, created FROM checkpoints WHERE run=?1 " +
+                                                      newest_first(database, summary.run) + " LIMIT 1");
       Binder(newest).add(summary.run);
       if (newest.executeStep()) {
         Columns row(newest);

@@ -63,6 +63,10 @@ struct KnownEntry {
 Result<std::vector<KnownEntry>> select_known(Database& database, const std::string& run,
                                              std::uint64_t newest = UINT64_MAX, bool with_trackers = false);
 
+/// "ORDER BY ..." of a run's checkpoints from the one saved last: by generation, as a run may go back to an earlier step.
+/// Another tool's have none: in a run that holds such ones too, by series and step. To be called in `asked`.
+std::string newest_first(Database& database, const std::string& run);
+
 /// All runs that have checkpoints, summed up.
 struct RunSummary {
   std::string run{};

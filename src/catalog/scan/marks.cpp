@@ -227,7 +227,7 @@ Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Hold
     CKPT_TRY(lease, Lease::take(io, parent_path(directory), names));
   }
   CKPT_TRY(const auto held, hold_marks(io, directory));
-  return replace_file(io, join_path(directory, file.name), file.text);
+  return replace_shared_file(io, join_path(directory, file.name), file.text);
 }
 
 Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names) {

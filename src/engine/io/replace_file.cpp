@@ -1,12 +1,30 @@
 #include "engine/io/replace_file.hpp"
 
+#include <chrono>
+#include <memory>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "engine/io/stat_if_present.hpp"
 
 namespace ckpt {
 namespace {
+
+constexpr auto kPatience = std::chrono::seconds(10);  // for another writer, which is done within milliseconds
+constexpr auto kPause = std::chrono::milliseconds(2);
+
+/// Null where there are no locks.
+Result<std::unique_ptr<HeldLock>> lock_in_turn(Io& io, const std::string& directory) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  for (;;) {
+    auto lock = io.lock(directory, LockMode::exclusive);
+    if (lock) return lock;
+    if (lock.error().code == Errc::unsupported) return nullptr;
+    if (lock.error().code != Errc::locked || std::chrono::steady_clock::now() > deadline) return lock;
+    std::this_thread::sleep_for(kPause);
+  }
+}
 
 Result<> write_temporary(Io& io, const std::string& path, std::string_view bytes) {
   // A leftover may be longer than the new content, and creating it again would not make a new file.
@@ -46,6 +64,11 @@ Result<> replace_file(Io& io, const std::string& path, std::string_view bytes) {
   error.code = Errc::not_durable;
   error.message = path + ": replaced, but possibly not durable: " + error.message;
   return fail(std::move(error));
+}
+
+Result<> replace_shared_file(Io& io, const std::string& path, std::string_view bytes) {
+  CKPT_TRY(const auto lock, lock_in_turn(io, parent_path(path)));
+  return replace_file(io, path, bytes);
 }
 
 }  // namespace ckpt

@@ -15,6 +15,11 @@ namespace ckpt {
 /// errors  not_durable: the new file is in place; others are the system's, and the old one is
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 
+/// The same of a file that several processes may replace at once: they take turns by a lock on its directory, where the
+/// file system has locks.
+/// errors  locked: another one holds the lock for more than 10 s
+Result<> replace_shared_file(Io& io, const std::string& path, std::string_view bytes);
+
 /// Suffix of temporary names; readers of a directory skip them.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 

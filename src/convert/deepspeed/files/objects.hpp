@@ -47,9 +47,6 @@ class ObjectReader {
 /// their meaning.
 std::vector<std::string> foreign_classes(const StateFile& file);
 
-/// Equal kind and content; floats by their bits. Compares without recursion.
-bool same_value(const Value& a, const Value& b);
-
 /// Objects that every rank stores: kept once where all agree, else once a rank as NAME@RANK.
 class RankObjects {
  public:

@@ -13,6 +13,7 @@
 #include "convert/deepspeed/stages/fragment_claims.hpp"
 #include "format/checked.hpp"
 #include "format/model/cut.hpp"
+#include "format/model/same_value.hpp"
 
 namespace ckpt::deepspeed {
 namespace {

@@ -24,6 +24,7 @@
 #include "convert/deepspeed/writer/writer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
+#include "format/model/same_value.hpp"
 
 namespace ckpt::deepspeed {
 namespace {

@@ -16,6 +16,7 @@
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/writer/expert_layout.hpp"
 #include "format/model/object_tree.hpp"
+#include "format/model/same_value.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::deepspeed {

@@ -1,0 +1,217 @@
+#include "api/convert/against.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "api/convert/compare.hpp"
+#include "api/convert/measure.hpp"
+#include "format/model/same_value.hpp"
+#include "format/model/value_text.hpp"
+#include "format/text/name_list.hpp"
+
+namespace ckpt {
+namespace {
+
+constexpr std::size_t kValueShown = 40;  // bytes of a value's text
+
+std::string shape_text(const Shape& shape) {
+  std::string out = "[";
+  for (const std::uint64_t size : shape) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
+  return out + "]";
+}
+
+std::string type_difference(const Tensor& here, const Tensor& there) {
+  std::string out;
+  if (here.dtype != there.dtype)
+    out = std::string(dtype_name(here.dtype)) + " here, " + std::string(dtype_name(there.dtype)) + " there";
+  if (here.shape == there.shape) return out;
+  if (!out.empty()) out += "; ";
+  return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
+}
+
+/// A name of a checkpoint, which leads to one of its tensors.
+struct Named {
+  std::string_view name;
+  std::uint32_t tensor = 0;
+  bool is_tied = false;  ///< a second name
+};
+
+/// All names of one side, in the source's order.
+class Names {
+ public:
+  explicit Names(const Map& map) : map_(map) {
+    for (std::uint32_t i = 0; i < map.tensors.size(); ++i) add({map.tensors[i].name, i, false});
+    for (const Alias& alias : map.aliases)
+      if (const Named* target = find(alias.target)) add({alias.name, target->tensor, true});
+    for (const Extra& extra : map.extras) extras_.insert(extra.tensor);
+  }
+  const std::vector<Named>& all() const { return all_; }
+  const Named* find(std::string_view name) const {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? nullptr : &all_[found->second];
+  }
+  void matched(std::uint32_t tensor) { matched_.insert(tensor); }
+
+  /// Names that `other` does not have: tensors without another name that it has; ties; files beside the weights.
+  struct Unmatched {
+    std::vector<std::string> tensors{};
+    std::vector<std::string> ties{};
+    std::vector<std::string> extras{};
+  };
+  Unmatched without(const Names& other) const {
+    Unmatched out;
+    for (const Named& named : all_) {
+      if (other.find(named.name) != nullptr) continue;
+      const bool is_known = matched_.contains(named.tensor);
+      if (named.is_tied && !is_known) continue;  // its tensor is named
+      auto& into = is_known ? out.ties : extras_.contains(named.tensor) ? out.extras : out.tensors;
+      into.emplace_back(named.name);
+    }
+    return out;
+  }
+
+ private:
+  void add(Named named) {
+    if (by_name_.emplace(named.name, all_.size()).second) all_.push_back(named);
+  }
+
+  const Map& map_;
+  std::vector<Named> all_{};
+  std::unordered_map<std::string_view, std::size_t> by_name_{};
+  std::unordered_set<std::uint32_t> extras_{};
+  std::unordered_set<std::uint32_t> matched_{};  ///< tensors that have a name on both sides
+};
+
+class Comparison {
+ public:
+  Comparison(Session& session, const Source& here, const Source& there, VerifyReport& report)
+      : session_(session), here_(here.map), there_(there.map), roots_{here.root, there.root}, report_(report) {}
+
+  Result<> run() {
+    if (here_.tensors.empty() && there_.tensors.empty())
+      return fail(Errc::unsupported, "nothing to compare: neither checkpoint has a tensor");
+    pair_up();
+    CKPT_TRY(const auto bad, compare_tensors(session_, left(), right(), pairs_, "compare"));
+    for (const std::size_t i : bad) {
+      report_.different.push_back({.name = std::string(labels_[i]), .reason = "values"});
+      if (here_.tensors[pairs_[i].left].role == Role::blob) continue;
+      measured_.push_back(pairs_[i]);
+      measured_labels_.push_back(labels_[i]);
+    }
+    std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
+    report_.compared = pairs_.size() - bad.size();
+    CKPT_CHECK(measure());
+    note_unmatched();
+    note_objects();
+    return {};
+  }
+
+ private:
+  Side left() const { return {here_, roots_.first}; }
+  Side right() const { return {there_, roots_.second}; }
+
+  void pair_up() {
+    std::unordered_set<std::uint64_t> seen;
+    for (const Named& mine : names_here_.all()) {
+      const Named* theirs = names_there_.find(mine.name);
+      if (theirs == nullptr) continue;
+      names_here_.matched(mine.tensor);
+      names_there_.matched(theirs->tensor);
+      if (mine.is_tied != theirs->is_tied) ties_.emplace_back(mine.name);
+      if (seen.insert(std::uint64_t{mine.tensor} << 32U | theirs->tensor).second) compare(mine, *theirs);
+    }
+  }
+
+  void compare(const Named& mine, const Named& theirs) {
+    const Tensor& tensor = here_.tensors[mine.tensor];
+    const Tensor& twin = there_.tensors[theirs.tensor];
+    const TensorPair pair{mine.tensor, theirs.tensor, tensor.dtype};
+    if (twin.dtype == tensor.dtype && twin.shape == tensor.shape) {
+      pairs_.push_back(pair);
+      labels_.push_back(mine.name);
+      return;
+    }
+    report_.different.push_back({.name = std::string(mine.name), .reason = type_difference(tensor, twin)});
+    if (twin.shape != tensor.shape || !is_castable(twin.dtype) || !is_castable(tensor.dtype)) return;
+    measured_.push_back({pair.left, pair.right, Dtype::f32});
+    measured_labels_.push_back(mine.name);
+  }
+
+  Result<> measure() {
+    CKPT_TRY(const auto values, measure_differences(session_, left(), right(), measured_, "measure"));
+    std::unordered_map<std::string_view, const ValueDifference*> by_name;
+    for (std::size_t i = 0; i < measured_.size(); ++i) by_name.emplace(measured_labels_[i], &values[i]);
+    for (VerifyReport::Difference& one : report_.different)
+      if (const auto found = by_name.find(one.name); found != by_name.end() && found->second->elements != 0)
+        one.values = *found->second;
+    return {};
+  }
+
+  void note_unmatched() {
+    auto only_here = names_here_.without(names_there_);
+    auto only_there = names_there_.without(names_here_);
+    report_.only_here = std::move(only_here.tensors);
+    report_.only_there = std::move(only_there.tensors);
+    std::ranges::sort(report_.only_there);
+    note_names("tied on one side only, with the same values: ", ties_);
+    note_names("tied names that are only here: ", only_here.ties);
+    note_names("tied names that are only there: ", only_there.ties);
+    note_names("not compared, only here: ", only_here.extras);
+    note_names("not compared, only there: ", only_there.extras);
+    if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
+      report_.notes.push_back(
+          {.text =
+               fmt::format("all {} names match after dropping the prefix '{}'; 'ckpt convert SRC DST --strip-prefix "
+                           "{}' makes a copy without it",
+                           std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
+  }
+
+  void note_names(std::string_view text, const std::vector<std::string>& names) {
+    if (!names.empty()) report_.notes.push_back({.text = std::string(text) + name_list(names)});
+  }
+
+  /// Plain values that both have.
+  void note_objects() {
+    std::unordered_map<std::string_view, const Value*> theirs;
+    for (const NamedObject& object : there_.objects) theirs.emplace(object.name, &object.value);
+    std::vector<std::string> texts;
+    for (const NamedObject& object : here_.objects) {
+      const auto found = theirs.find(object.name);
+      if (found == theirs.end() || same_value(object.value, *found->second)) continue;
+      texts.push_back(fmt::format("{} ({} here, {} there)", object.name, value_text(object.value, kValueShown),
+                                  value_text(*found->second, kValueShown)));
+    }
+    note_names("plain values that differ: ", texts);
+  }
+
+  Session& session_;
+  const Map& here_;
+  const Map& there_;
+  std::pair<std::string, std::string> roots_;
+  VerifyReport& report_;
+  Names names_here_{here_};
+  Names names_there_{there_};
+  std::vector<TensorPair> pairs_{};
+  std::vector<std::string_view> labels_{};  ///< of the pairs
+  std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared
+  std::vector<std::string_view> measured_labels_{};
+  std::vector<std::string> ties_{};
+};
+
+}  // namespace
+
+Result<> compare_checkpoints(Session& session, const Source& here, const Source& there, VerifyReport& report) {
+  return Comparison(session, here, there, report).run();
+}
+
+}  // namespace ckpt
