@@ -75,7 +75,7 @@ inline constexpr Duration kForeignMinAge = std::chrono::minutes(10);
 
 /// Applied after the rules. Can only add keeps, or stop the run. The floor of retain.hpp holds in any case.
 struct Guard {
-  std::uint64_t newest = 1;           ///< this many of a group's newest: by generation, or by step beside another tool's
+  std::uint64_t newest = 1;  ///< this many of a group's newest: by generation, or by step beside another tool's
   std::uint64_t newest_verified = 1;  ///< this many of a group's newest verified
   bool resume_source = true;
   Duration min_age{};
