@@ -512,7 +512,7 @@ def case_a_signal_between_two_deletions_leaves_the_others(sh):
 
 def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):
     store(sh, steps=(7, 7, 8))
-    prune(sh, "--keep-first", "1", out=["llama@7.g1 +.*delete.*replaced by a newer save of this step", r"llama@7.g2 +.*keep.*in the oldest 1 \(1st\)", "llama@8 +"])
+    prune(sh, "--keep-first", "1", out=["llama@7.g1 +.*delete.*replaced by a newer save of this step", r"llama@7 +.*keep.*in the oldest 1 \(1st\)", "llama@8 +"])
 
 
 def case_a_reader_of_one_file_holds_its_checkpoint(sh):
