@@ -88,6 +88,16 @@ def case_the_operators_page_works_as_written(sh):
     walk(sh, "docs/operator.md")
 
 
+def case_the_page_on_retention_works_as_written(sh):
+    deepspeed_run(sh)
+    for run, steps in (("llama8b", range(500, 3000, 500)), ("scratch/a", range(100, 400, 100))):
+        for step in steps:
+            sh.run("save", "runs/exp7", "--store", "store", "--run", run, "--step", str(step), "--metric", f"loss={9000 - step}")
+    sh.path("store/ckpt.toml").write_text(
+        '[[rule]]\nruns = "llama*"\nkeep = { last = 2, every_steps = 1000 }\n[[rule]]\nruns = "scratch/*"\nkeep = { last = 3 }\n')
+    walk(sh, "docs/retention.md")
+
+
 def case_the_trainers_page_works_as_written(sh):
     if not sh.build or not sh.mpirun:
         raise Skipped("programs cannot be linked to a library with sanitizers" if not sh.build else "built without MPI")
