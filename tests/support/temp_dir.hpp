@@ -16,7 +16,7 @@ inline std::string memory_temp_dir() {
 }
 
 /// A separate directory for this test on the real file system; removed with everything in it. So deep that no store is
-/// found above it, whatever stands in the parent.
+/// found above it, whatever is in the parent.
 class TempDir {
  public:
   explicit TempDir(const std::string& parent = testing::TempDir()) {
