@@ -30,7 +30,8 @@ NamedCheckpoint named(const Words& words, const std::string& word) {
 }
 
 Result<NamesInStore> names_of(Session& session, const Words& words) {
-  return names_in_store(session.io, store_of(words), words.value("store") != nullptr, words.arguments);
+  const Value* value = words.value("store");
+  return names_in_store(session.io, store_of(words), value != nullptr && value->origin == "--store", words.arguments);
 }
 
 Result<std::string> path_of(Session& session, const Words& words, const std::string& word) {

@@ -153,7 +153,9 @@ class LookBeside {
       return {};
     }
     if (matches_any(entry.name, kStateNames) && !matches_any(entry.name, kTextNames)) {
-      state_.push_back(path);
+      const auto info = io_.stat(join_path(root_, path));
+      const bool is_empty = info && info->kind == FileInfo::Kind::file && info->bytes == 0;
+      (is_empty ? empty_ : state_).push_back(path);
       return {};
     }
     bool is_data = matches_any(entry.name, kDataNames);
@@ -188,10 +190,18 @@ class LookBeside {
     return false;
   }
 
-  std::size_t found() const { return state_.size() + data_.size() + copies_.size() + unread_.size() + others_.size(); }
+  std::size_t found() const {
+    return state_.size() + empty_.size() + data_.size() + copies_.size() + unread_.size() + others_.size();
+  }
 
   void report() {
     report_skipped(state_, Skipped::training_state);
+    if (!empty_.empty())
+      out_.findings.push_back(
+          {.severity = Severity::damage,
+           .text = fmt::format("without content: {}: the save never finished, or the disk was full", name_list(empty_)),
+           .file = join_path(root_, empty_.front()),
+           .skipped = Skipped::training_state});
     report_skipped(data_, Skipped::data);
     if (!copies_.empty())
       out_.findings.push_back({.text = fmt::format("{}: the trainer's copy of the weights, not read: the {} checkpoint "
@@ -232,6 +242,7 @@ class LookBeside {
   std::set<std::string> mapped_;   // files
   std::set<std::string> folders_;  // that hold files of the map, or folders with such
   std::vector<std::string> state_;
+  std::vector<std::string> empty_;  // state without a byte
   std::vector<std::string> data_;
   std::vector<std::string> copies_;
   std::vector<std::string> others_;

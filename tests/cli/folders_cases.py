@@ -28,6 +28,17 @@ def extras_of(directory):
             if p.is_file() and not p.name.endswith(".safetensors")}
 
 
+def case_an_empty_file_of_state_is_damage(sh):
+    for name, files in (("folders/hf_trainer", ("optimizer.pt", "scheduler.pt", "rng_state.pth")), ("folders/accelerate", ("optimizer.bin", "scheduler.bin"))):
+        for file in files:
+            folder = shutil.copytree(sh.checkpoint(name), sh.path("folder"))
+            (folder / file).write_bytes(b"")
+            sh.run("verify", "folder", code=1, out=["DAMAGED", f"without content: {file}: the save never finished"])
+            sh.run("convert", "folder", "out", code=3, err=file)
+            shutil.rmtree(folder)
+            shutil.rmtree(sh.path("out"))
+
+
 def case_a_folder_of_a_model_goes_as_it_is(sh):
     folder(sh)
     sh.run("convert", "hf", "hf2", "--to", "safetensors", out="^note +with the model: LICENSE, README.md, .*config.json")

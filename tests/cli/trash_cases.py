@@ -65,7 +65,7 @@ def restore_words(result):
 
 def case_of_two_saves_of_a_step_rm_names_and_restores_the_one_it_deleted(sh):
     run = store(sh, (1, 1, 1, 2))
-    for word, label in (("llama@1.g2", "llama@1.g2"), ("llama@1", "llama@1"), ("llama@1.g1", "llama@1")):
+    for word, label in (("llama@1.g2", "llama@1.g2"), ("llama@1", "llama@1.g3"), ("llama@1.g1", "llama@1")):
         generation = {"llama@1": 3}.get(word) or int(word[-1])
         result = sh.run("rm", word, *AT, out=f"^deleted {label}, ")
         check(not (run / f"step-000000001.g{generation}").exists(), f"{word}: another one was deleted")

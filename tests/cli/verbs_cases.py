@@ -166,6 +166,33 @@ def case_what_lacks_a_file_is_not_done(sh):
         sh.run(*words, "--allow-skipped", out="^already done")
 
 
+def case_verify_full_compares_what_was_selected_cast_and_renamed(sh):
+    for number, words in enumerate((("--only", "weights"), ("--only", "weights", "--dtype", "fp16"), ("--add-prefix", "x."), ("--weights", "param"))):
+        convert = ("convert", sh.checkpoint(ZERO2), f"w{number}.safetensors", *words, "--allow-skipped", "--verify", "full")
+        sh.run(*convert)
+        sh.run(*convert, out="^already done")
+        file = sh.path(f"w{number}.safetensors")
+        data = bytearray(file.read_bytes())
+        data[-5] ^= 1
+        file.write_bytes(data)
+        sh.run(*convert, code=15, err="already converted, but damaged since: ")
+        sh.run(*convert, "--overwrite", out="^done ")
+        sh.run(*convert, out="^already done")
+
+
+def case_small_files_of_a_target_count_too(sh):
+    for to, name, words in (("deepspeed", "latest", ("--zero-stage", "1")), ("dcp", ".metadata", ()), ("ckpt", "index/manifest.json", ())):
+        convert = ("convert", sh.checkpoint(ZERO2), to, "--to", to, *words, "--allow-skipped")
+        sh.run(*convert)
+        file = sh.path(to) / name
+        whole = file.read_bytes()
+        for damage in (b"", whole + b" ", whole[:-1] + b"~"):
+            file.write_bytes(damage)
+            sh.run(*convert, code=(2, 13, 15), not_out="already done")
+        file.write_bytes(whole)
+        sh.run(*convert, out="^already done")
+
+
 def case_convert_never_replaces_unasked(sh):
     sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors")
     before = sh.path("m.safetensors").read_bytes()

@@ -112,7 +112,11 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
     root = found;
     const std::string whole = join_path(*run, base_name(path));
     const std::string below = found == "/" ? found : found + "/";
-    if (whole.starts_with(below)) word = whole.substr(below.size());
+    if (whole.starts_with(below)) {
+      word = whole.substr(below.size());
+    } else if (!io.stat(join_path(store, word))) {
+      return fail(Errc::usage, fmt::format("{}: not in the store {}", word, store));
+    }
   }
   if (root && *root != *here) out.store = *root;
   return out;

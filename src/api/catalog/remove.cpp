@@ -43,9 +43,13 @@ Result<RemoveReport> remove_checkpoints(Session& session, const RemoveRequest& r
     for (const std::uint32_t i : part.retention.order) {
       if (!part.chosen[i]) continue;
       const catalog::Checkpoint& one = part.checkpoints[i];
+      // The same name means another checkpoint once this one is gone.
+      const bool is_only = std::ranges::count_if(part.checkpoints, [&](const catalog::Checkpoint& other) {
+                             return other.run == one.run && other.step == one.step;
+                           }) == 1;
       NamedRemoval removal{.run = one.run,
                            .name = part.entries[i].name,
-                           .label = labels.of(part.entries[i]),
+                           .label = is_only ? labels.of(part.entries[i]) : labels.full(part.entries[i]),
                            .step = one.step,
                            .bytes = one.bytes,
                            .kept_until = request.now + part.policy.trash.ttl};

@@ -84,7 +84,10 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
   if (query.state || query.where || query.since || (!query.run.empty() && !rows.run)) {
     rows.passes = [&](const Entry& entry) {
-      if (query.state && entry.checkpoint.state != *query.state) return false;
+      // A verified one is complete.
+      const bool counts =
+          query.state == catalog::State::committed && entry.checkpoint.state == catalog::State::verified;
+      if (query.state && entry.checkpoint.state != *query.state && !counts) return false;
       if (query.lacks_files && !catalog::lacks_files(entry)) return false;
       if (query.since && entry.checkpoint.created < *query.since) return false;
       if (!query.run.empty() && !matches_glob(entry.checkpoint.run, query.run)) return false;

@@ -180,15 +180,15 @@ Result<> Conversion::select() {
   return {};
 }
 
-/// Whether an existing target, the result of this conversion, counts as done.
+/// Whether an existing target of this conversion counts as done.
 Result<bool> Conversion::is_done() {
   if (request_.verify != VerifyLevel::full || request_.dry_run) return true;
   const std::string target = path_.empty() ? request_.target : path_;
   CKPT_TRY(const std::string damage,
-           find_damage(session_, request_, *options_.target, !options_.parameters.empty(), target));
+           find_damage(session_, *source_, {selection_.tensors, extras_}, *options_.target, target));
   if (damage.empty()) return true;
   const bool in_run = options_.run_target != nullptr;
-  if (request_.overwrite && !in_run) return false;
+  if (overwrites() && !in_run) return false;
   return fail({.code = Errc::checksum,
                .message = fmt::format("{}: already converted, but damaged since: {}", target, damage),
                .file = target,
@@ -273,8 +273,7 @@ Result<> Conversion::agree_on_choice(Result<> mine) {
         {.code = Errc::changed,
          .message = request_.source + ": the source is not the same on this rank and rank 0 (files, sizes or times)",
          .file = request_.source,
-         .hint =
-             "check that every rank mounts the same directory; if the source is still being written, try again later"});
+         .hint = "check that every rank mounts the same directory; if it is still being written, try again later"});
   }
   return agreed(std::move(same));
 }
@@ -344,7 +343,8 @@ Result<> Conversion::lay_out() {
 /// A target that counts as done is converted again with --overwrite, or refused, if its files are not as planned.
 Result<> Conversion::check_files() {
   Result<std::string> missing = std::string();
-  if (session_.comm.is_root()) missing = find_missing_file(session_.io, *plan_, skeleton_, request_.target);
+  if (session_.comm.is_root())
+    missing = find_missing_file(session_.io, *plan_, skeleton_, *options_.target, request_.target);
   Result<> outcome = missing ? Result<>{} : Result<>(fail(missing.error()));
   if (missing && !missing->empty() && overwrites()) outcome = check_replaced(join_path(request_.target, ""));
   if (missing && !missing->empty() && !overwrites())

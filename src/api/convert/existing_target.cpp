@@ -2,33 +2,56 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <optional>
+#include <string_view>
+#include <unordered_map>
 
+#include "api/convert/compare.hpp"
 #include "engine/io/stat_if_present.hpp"
 
 namespace ckpt {
 
-Result<std::string> find_missing_file(Io& io, const Plan& plan, const Skeleton& skeleton, const std::string& target) {
-  const auto look = [&](const std::string& path, std::optional<std::uint64_t> bytes) -> Result<std::string> {
+namespace {
+
+/// A small file must be as it would be written now.
+Result<std::string> compare_small(Io& io, const std::string& target, const SmallFile& file) {
+  const std::string path = join_path(target, file.path);
+  CKPT_TRY(const auto info, stat_if_present(io, path));
+  if (!info || info->kind != FileInfo::Kind::file) return path + " is missing";
+  if (info->bytes != file.bytes.size())
+    return fmt::format("{} has {} bytes, not {}", path, info->bytes, file.bytes.size());
+  CKPT_TRY(const std::string text, read_small_file(io, path, info->bytes));
+  return text == file.bytes ? std::string() : path + " has changed";
+}
+
+}  // namespace
+
+Result<std::string> find_missing_file(Io& io, const Plan& plan, const Skeleton& skeleton, const Format& format,
+                                      const std::string& target) {
+  for (const TargetFile& file : plan.targets()) {
+    const std::string path = skeleton.directory ? join_path(target, file.path) : target;
     CKPT_TRY(const auto info, stat_if_present(io, path));
     if (!info || info->kind != FileInfo::Kind::file) return path + " is missing";
-    if (!bytes || info->bytes == *bytes) return std::string();
-    return fmt::format("{} has {} bytes, not {}", path, info->bytes, *bytes);
-  };
-  for (const TargetFile& file : plan.targets()) {
-    CKPT_TRY(std::string missing, look(skeleton.directory ? join_path(target, file.path) : target, file.bytes));
-    if (!missing.empty()) return missing;
+    if (info->bytes != file.bytes) return fmt::format("{} has {} bytes, not {}", path, info->bytes, file.bytes);
   }
-  for (const std::string& name : skeleton.small_names) {
-    CKPT_TRY(std::string missing, look(join_path(target, name), {}));
-    if (!missing.empty()) return missing;
+  if (format.hashes != nullptr) {  // its small files hold hashes of the others: they are compared with each other
+    auto stored = format.hashes(io, target);
+    if (!stored) return stored.error().message;
+    const auto damage = std::ranges::find(stored->findings, Severity::damage, &Finding::severity);
+    return damage == stored->findings.end() ? std::string() : damage->file + ": " + damage->text;
+  }
+  if (!skeleton.finish) return std::string();
+  CKPT_TRY(const std::vector<SmallFile> small, skeleton.finish({}));
+  for (const SmallFile& file : small) {
+    CKPT_TRY(std::string changed, compare_small(io, target, file));
+    if (!changed.empty()) return changed;
   }
   return std::string();
 }
 
-Result<std::string> find_damage(Session& session, const ConvertRequest& request, const Format& format,
-                                bool has_parameters, const std::string& target) {
+Result<std::string> find_damage(Session& session, const Source& source, const Expected& expected, const Format& format,
+                                const std::string& target) {
   if (!format.reader) return std::string();
   const auto alone = Comm::solo();
   Session own{.io = session.io,
@@ -37,19 +60,30 @@ Result<std::string> find_damage(Session& session, const ConvertRequest& request,
               .threads = session.threads,
               .stop = session.stop,
               .progress = session.progress};
-  const bool is_plain = !has_parameters && request.from.empty() && request.only.empty() && !request.dtype &&
-                        request.strip_prefix.empty() && request.add_prefix.empty() && !request.salvage &&
-                        request.weights == WeightsFrom::automatic && session.rules == nullptr;
-  const bool compares = is_plain && format.hashes == nullptr;
-  const auto report = verify(
-      own, {.path = target, .from = std::string(format.name), .against = compares ? request.source : std::string()});
+  const auto report = verify(own, {.path = target, .from = std::string(format.name)});
   if (!report && report.error().code == Errc::incomplete) return report.error().message;
   if (!report) return fail(report.error());
   if (!report->damage.empty()) return report->damage.front().file + ": " + report->damage.front().text;
-  for (const auto& difference : report->different) {
-    if (difference.reason == "values") return difference.name + ": its values differ from the source";
-  }
-  return std::string();
+  if (format.hashes != nullptr) return std::string();
+  CKPT_TRY(const Source there,
+           open_source(session.io, target, format.name, {.metadata_limit = session.memory_bytes, .extras = true}));
+  std::unordered_map<std::string_view, std::uint32_t> names;
+  for (std::uint32_t i = 0; i < there.map.tensors.size(); ++i) names.emplace(there.map.tensors[i].name, i);
+  std::vector<TensorPair> pairs;
+  const auto add = [&](std::uint32_t tensor, const std::string& name, Dtype dtype) {
+    const auto found = names.find(name);
+    if (found == names.end()) return;
+    const Tensor& twin = there.map.tensors[found->second];
+    if (twin.dtype == dtype && twin.shape == source.map.tensors[tensor].shape)
+      pairs.push_back({tensor, found->second, dtype});
+  };
+  for (const Selected& one : expected.tensors)
+    if (!one.part) add(one.tensor, one.name, one.dtype);
+  for (const WantedExtra& one : expected.extras)
+    if (!one.text) add(one.tensor, one.path, Dtype::u8);
+  CKPT_TRY(const auto bad, compare_tensors(own, {source.map, source.root}, {there.map, there.root}, pairs, "compare"));
+  return bad.empty() ? std::string()
+                     : there.map.tensors[pairs[bad.front()].right].name + ": its values differ from the source";
 }
 
 }  // namespace ckpt

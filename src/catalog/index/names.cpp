@@ -243,6 +243,11 @@ std::string ShortNames::of(const Entry& entry) const {
   const Checkpoint& checkpoint = entry.checkpoint;
   const auto newest = newest_.find({checkpoint.run, checkpoint.step});
   if (newest != newest_.end() && newest->second == entry.name) return short_name(checkpoint.run, checkpoint.step);
+  return full(entry);
+}
+
+std::string ShortNames::full(const Entry& entry) const {
+  const Checkpoint& checkpoint = entry.checkpoint;
   if (entry.foreign) return full_name(entry);
   return fmt::format("{}.g{}", short_name(checkpoint.run, checkpoint.step), checkpoint.generation);
 }

@@ -41,6 +41,8 @@ class ShortNames {
   /// `entries`: all checkpoints of the runs concerned, in any order.
   explicit ShortNames(std::span<const Entry> entries);
   std::string of(const Entry& entry) const;
+  /// With the generation, or the directory of another tool's, in any case.
+  std::string full(const Entry& entry) const;
 
  private:
   std::map<std::pair<std::string, std::uint64_t>, std::string>
