@@ -22,6 +22,7 @@ std::vector<Flag> flags_of(const Verb& verb) {
 std::vector<std::string> argument_words(const Verb& verb) {
   if (verb.name == "help") return help_topics();
   if (verb.name == "completion") return completion_shells();
+  if (verb.name == "policy") return {"init", "show", "check", "simulate"};
   return {};
 }
 
