@@ -34,8 +34,9 @@ std::string head(Preset preset, std::string_view purpose) {
              "#   ckpt prune --apply     deletes: moves to the trash\n"
              "#   ckpt undelete RUN      restores from the trash\n"
              "\n"
-             "# One [[rule]] for each pattern of runs; the first that matches a run applies to it. Runs that none matches\n"
-             "# are never changed. A checkpoint stays if any line of [rule.keep] keeps it. Pinned checkpoints always stay.\n"
+             "# One [[rule]] for each pattern of runs; the first that matches a run applies to it. Runs that none\n"
+             "# matches are never changed. A checkpoint stays if any line of [rule.keep] keeps it. Pinned checkpoints\n"
+             "# always stay.\n"
              "[[rule]]\n",
              kPresetNames[static_cast<std::size_t>(preset)], purpose) +
          line("runs = \"*\"", "all runs; \"llama8b\" or \"prod/*\" for some");
@@ -51,7 +52,8 @@ std::string tail(std::string_view ttl) {
 std::string best_lines(const Recorded& recorded) {
   const std::string metric = ranking_metric(recorded.metrics);
   if (metric.empty()) {
-    return "# No checkpoint has a metric yet. Record one: ckpt mark RUN@STEP --metric eval_loss=1.2, then remove the #:\n"
+    return "# No metric is recorded yet. Record one with 'ckpt mark RUN@STEP --metric eval_loss=1.2', then remove\n"
+           "# the # of the next line:\n"
            "# best = { metric = \"eval_loss\", n = 2, lower = true }\n";
   }
   const bool higher = is_higher_better(metric);
