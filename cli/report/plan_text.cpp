@@ -9,6 +9,7 @@
 #include "cli/output/table.hpp"
 #include "cli/report/disk_text.hpp"
 #include "cli/text/units.hpp"
+#include "cli/words/manual.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -41,8 +42,10 @@ std::string interval_text(const SaveChoice& choice) {
              : format_seconds(choice.chosen_s);
 }
 
+/// Wrapped below itself on a terminal.
 void print_labelled(Context& context, std::string_view label, const std::string& text) {
-  say(context, fmt::format("{:<{}}{}\n", label, kLabelWidth, text));
+  const std::string body = wrapped(text, kLabelWidth, context.console.table_width());
+  say(context, fmt::format("{:<{}}{}", label, kLabelWidth, body.substr(kLabelWidth)));
 }
 
 /// ", 260 GPU hours, $651".

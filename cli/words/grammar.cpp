@@ -211,15 +211,16 @@ Verb plan_verb() {
       .arguments = "[CKPT]",
       .most_arguments = 1,
       .summary = "Plan the checkpoint interval and its cost",
-      .about = {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
-                "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
-                "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
-                "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
-                "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
-                "the time until a save is durable. With --gpus it shows the loss in GPU hours, with --gpu-hour in money.",
-                "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
-                "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
-                "recommends the option that loses the least time."},
+      .about =
+          {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
+           "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
+           "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
+           "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
+           "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
+           "the time until a save is durable. With --gpus it shows the loss in GPU hours, with --gpu-hour in money.",
+           "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
+           "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
+           "recommends the option that loses the least time."},
       .aliases = {"advise"},
       .flags =
           {
@@ -464,6 +465,7 @@ Completes completes(const Verb& verb, const Flag& flag) {
 
 Completes argument_completes(const Verb& verb) {
   const bool in_store = find_flag(&verb, "store") != nullptr;
+  if (verb.name == "policy") return Completes::files;  // after the action
   if (verb.arguments.find("NAME") != std::string_view::npos) return Completes::checkpoints;
   if (verb.arguments.starts_with("RUN") || verb.arguments.starts_with("[RUN")) return Completes::runs;
   if (verb.arguments.empty() || verb.group == Group::help) return Completes::nothing;

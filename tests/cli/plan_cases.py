@@ -124,6 +124,7 @@ def case_plan_counts_gpu_hours_and_money_where_it_can(sh):
         sh.run(*few, f"--gpu-hour={wrong}", code=2, err="--gpu-hour: .* is not a price")
     _, narrow = sh.terminal(*words, columns=80)
     check("of work, on average" not in narrow and "rule of thumb" in narrow, narrow)
+    check(max(len(re.sub("\x1b[^m]*m", "", line)) for line in narrow.split("\r\n")) <= 80, "wider than the terminal\n" + narrow)
 
 
 def case_plan_says_what_is_missing_or_wrong(sh):
