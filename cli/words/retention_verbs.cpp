@@ -149,7 +149,7 @@ Verb policy_verb() {
                    {"ckpt policy show /lustre/runs llama8b", "what applies to one run"},
                    {"ckpt policy check /lustre/runs", "is it valid, and what changed?"},
                    {"ckpt policy simulate /lustre/runs --interval 500 --until 100000", "space and risk over time"}},
-      .exit_codes = {10, 12, 16},
+      .exit_codes = {10, 12, 14, 16},
   };
 }
 

@@ -8,6 +8,7 @@
 #include "catalog/index/catalog.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/io/stat_if_present.hpp"
+#include "engine/store/held_store.hpp"
 
 namespace ckpt {
 namespace {
@@ -78,6 +79,7 @@ Result<InitPolicyReport> init_policy(Io& io, const InitPolicyRequest& request) {
   out.text = catalog::preset_text(request.preset,
                                   {.metrics = {metrics.begin(), metrics.end()}, .tags = {tags.begin(), tags.end()}});
   if (request.dry_run) return out;
+  CKPT_TRY(const auto held, hold_store(io, store));
   auto written = create_file(io, out.path, out.text);
   if (written) return out;
   return fail(written.error().code == Errc::target_exists ? existing(out.path) : std::move(written).error());
