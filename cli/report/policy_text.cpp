@@ -55,11 +55,10 @@ std::string runs_text(const std::map<std::string, std::uint64_t>& runs) {
 }
 
 /// One topic and its text, wrapped below itself.
-void print_topic(Context& context, std::string_view topic, const std::string& text, bool important = true) {
+void print_topic(Context& context, std::string_view topic, const std::string& text) {
   const std::size_t indent = kTopicWidth + 2;
-  const std::string body =
-      wrapped(text, indent, context.console.out_is_terminal() ? context.console.width() : SIZE_MAX);
-  say(context, fmt::format("{:<{}}  {}", topic, kTopicWidth, body.substr(indent)), important);
+  const std::string body = wrapped(text, indent, context.console.table_width());
+  say(context, fmt::format("{:<{}}  {}", topic, kTopicWidth, body.substr(indent)), true);
 }
 
 void print_interval(Context& context, const std::string& runs, const catalog::IntervalRules& rules) {
@@ -135,7 +134,8 @@ void print_shown_policy(Context& context, const PrunePlan& plan, const std::stri
       print_topic(context, line.topic,
                   printable(line.text) + (line.rule.empty() ? "" : fmt::format(" (now {})", format_count(count))));
     }
-    print_topic(context, "always", "pinned, in use, referenced, and named by 'latest' or another link");
+    print_topic(context, "always",
+                "pinned checkpoints stay, and those in use, referenced by others, or named by 'latest' or a link");
     std::string today =
         fmt::format("{} of {} would be deleted", format_count(kept.deleted), format_counted(kept.count, "checkpoint"));
     if (kept.demoted != 0) today += fmt::format(", {} reduced to weights", format_count(kept.demoted));
@@ -149,9 +149,13 @@ void print_shown_policy(Context& context, const PrunePlan& plan, const std::stri
                 (none.empty() ? printable(run) + " (no checkpoint yet)" : runs_text(none)) +
                     ": no pattern matches; prune never changes " + (none.size() > 1 ? "these runs" : "this run"));
   }
-  for (const catalog::RunInterval& one : plan.policies.run_intervals)
-    if (run.empty() || matches_glob(run, one.runs)) print_interval(context, one.runs, one.rules);
-  if (plan.policies.interval) print_interval(context, "", *plan.policies.interval);
+  bool replaced = false;  // by the first rule that matches the run
+  for (const catalog::RunInterval& one : plan.policies.run_intervals) {
+    if (!run.empty() && (replaced || !matches_glob(run, one.runs))) continue;
+    print_interval(context, one.runs, one.rules);
+    replaced = !run.empty();
+  }
+  if (plan.policies.interval && !replaced) print_interval(context, "", *plan.policies.interval);
 }
 
 std::string shown_policy_data(const PrunePlan& plan, const std::string& run) {

@@ -100,6 +100,10 @@ def case_show_says_which_rules_apply_to_which_run(sh):
     data = sh.document("policy", "show", "store")["data"]
     check([p["delete_count"] for p in data["policies"]] == [2, 3] and data["unmatched"] == [{"run": "other", "checkpoints": 1}], str(data))
     policy(sh, "show", "store", "scratch", "more", code=2, err="unexpected argument")
+    sh.path("store/ckpt.toml").write_text('[interval]\nevery = "30m"\n' + TWO + '[[rule]]\nruns = "prod/*"\ninterval = { every_steps = 200 }\n')
+    policy(sh, "show", "store", "prod/a", out=r"^save       prod/\*: every 200 steps$", not_out="30 min")
+    policy(sh, "show", "store", "scratch", out="^save       every 30 min$", not_out="200 steps")
+    policy(sh, "show", "store", out=["^save       prod/.*200 steps$", "^save       every 30 min$"])
     _, narrow = sh.terminal("policy", "show", "store", columns=50)
     check(max(len(line) for line in narrow.split("\r\n")) <= 50, narrow)
 
