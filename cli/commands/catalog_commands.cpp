@@ -25,6 +25,8 @@ Result<CatalogQuery> read_query(const Words& words) {
   for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
                                    catalog::State::corrupt, catalog::State::unreadable})
     if (state == state_word(one)) query.state = one;
+  query.lacks_files = state == "incomplete";
+  if (query.lacks_files) query.state = catalog::State::corrupt;
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
     if (!filter)

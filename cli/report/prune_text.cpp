@@ -208,9 +208,11 @@ void print_report(Context& context, const PrunePlan& plan, const PruneReport& re
   const SizeStyle sizes = context.settings.sizes;
   const TrashSum& waits = report.trashed_wait;
   std::string line = format_counted(report.trashed, "checkpoint");
-  if (waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
+  if (waits.count != 0 && waits.count != report.trashed) line += fmt::format(" deleted, {} of them", waits.count);
   if (report.trashed == 0 && report.demoted == 0) {
     say(context, "0 checkpoints deleted\n");
+  } else if (report.trashed != 0 && waits.count == 0) {
+    say(context, line + " deleted\n");
   } else if (report.trashed != 0) {
     say(context, fmt::format("{} moved to the trash, {}\n", line, format_size(waits.bytes, sizes)));
   }

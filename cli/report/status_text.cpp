@@ -126,8 +126,8 @@ std::string last_run_text(const LastRun& run, SizeStyle sizes, catalog::Time now
   } else if (run.exit_code != 0 && run.exit_code != kNotDone && run.exit_code != exit_code(Errc::differs)) {
     out += fmt::format("failed with exit code {}", run.exit_code);
   } else if (is_prune) {
-    out +=
-        run.count == 0 ? "nothing to delete" : fmt::format("{} deleted, {}", run.count, format_size(run.bytes, sizes));
+    out += run.count == 0 ? "nothing to delete" : fmt::format("{} deleted or reduced to weights", run.count);
+    if (run.bytes != 0) out += ", " + format_size(run.bytes, sizes);
   } else {
     out += fmt::format("{} checked, {} damaged", run.count, run.problems);
   }

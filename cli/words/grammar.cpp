@@ -92,7 +92,7 @@ Verb verify_verb() {
                 "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
                 "--all verifies the checkpoints of a store, of all runs or of runs that match a pattern RUN: never "
                 "verified first, then least recently verified. The result is recorded in each checkpoint: ckpt list "
-                "shows it as verified or corrupt, and retention keeps the newest verified one. With --all, --sample is "
+                "shows it as verified or damaged, and retention keeps the newest verified one. With --all, --sample is "
                 "a share of the checkpoints: checking 5% every night covers all of them in 20 nights. Exit code 3 "
                 "means that a checkpoint could not be checked or its result could not be recorded.",
                 kDirectories, kPathOrName},

@@ -259,7 +259,7 @@ def case_where_space_is_short_the_trash_does_not_wait(sh):
     run = store(sh) / "llama"
     prune(sh, "--keep-last", "4", "--apply")
     prune(sh, "--keep-last", "3", "--purge-early-below", "100%", "--apply",
-          out=["^1 checkpoint deleted, 0 of them moved to the trash, 0 B$", "^3 checkpoints deleted permanently before the grace period ended, because space is short"])
+          out=["^1 checkpoint deleted$", "^3 checkpoints deleted permanently before the grace period ended, because space is short"])
     check(not [p for p in sh.path("store/.ckpt/trash/llama").iterdir() if p.is_dir()], "still in the trash")
     store(sh, (7,), generation=7)
     words = ("prune", "--store", "store", "--keep-last", "3", "--apply", "--purge-early-below")
@@ -512,7 +512,7 @@ def case_a_signal_between_two_deletions_leaves_the_others(sh):
 
 def case_of_two_saves_of_a_step_the_plan_tells_which_goes(sh):
     store(sh, steps=(7, 7, 8))
-    prune(sh, "--keep-first", "1", out=["llama@7.g1 +.*delete.*replaced by a newer save of this step", r"llama@7.g2 +.*keep.*in the oldest 1 \(1st\)", "llama@8 +"])
+    prune(sh, "--keep-first", "1", out=["llama@7.g1 +.*delete.*replaced by a newer save of this step", r"llama@7 +.*keep.*in the oldest 1 \(1st\)", "llama@8 +"])
 
 
 def case_a_reader_of_one_file_holds_its_checkpoint(sh):

@@ -137,8 +137,10 @@ def main(cases):
             continue
         ran += 1
         directory = tempfile.mkdtemp(prefix="ckpt-cli-")
+        deep = os.path.join(directory, "1", "2", "3", "4")  # no store is found above it, whatever is next to `directory`
+        os.makedirs(deep)
         try:
-            case(Shell(options, directory))
+            case(Shell(options, deep))
             print(f"ok      {name}")
         except Skipped as reason:
             skipped += 1

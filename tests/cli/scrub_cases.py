@@ -129,6 +129,7 @@ def case_missing_files_are_recorded_until_they_are_back(sh):
         listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
         check(listed["state"] == "damaged" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
         sh.run("list", "--tsv", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
+        sh.run("list", "-q", "--state", "incomplete", "--store", "store", out=r"\Allama@step-000000002.g2\n\Z")
     sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2 +.*keep +damaged", r"^llama@1 +.*keep +in the newest 2 \(2nd\)"])
     aside.rename(shards)
     scrub(sh)

@@ -1,4 +1,4 @@
-"""examples/minimal.cpp, which README.md shows: stopped, and resumed on another number of ranks."""
+"""examples/minimal.cpp: stopped, and resumed on another number of ranks."""
 import array
 import subprocess
 

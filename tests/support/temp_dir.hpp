@@ -15,16 +15,20 @@ inline std::string memory_temp_dir() {
   return std::filesystem::is_directory("/dev/shm", ignored) ? "/dev/shm" : testing::TempDir();
 }
 
-/// A separate directory for this test on the real file system; removed with everything in it.
+/// A separate directory for this test on the real file system; removed with everything in it. So deep that no store is
+/// found above it, whatever is in the parent.
 class TempDir {
  public:
   explicit TempDir(const std::string& parent = testing::TempDir()) {
     std::string pattern = parent + "/ckpt-test-XXXXXX";
-    if (::mkdtemp(pattern.data()) != nullptr) path_ = pattern;
+    if (::mkdtemp(pattern.data()) == nullptr) return;
+    root_ = pattern;
+    path_ = root_ + "/1/2/3/4";
+    std::filesystem::create_directories(path_);
   }
   ~TempDir() {
     std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    if (!root_.empty()) std::filesystem::remove_all(root_, ignored);
   }
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
@@ -32,6 +36,7 @@ class TempDir {
   const std::string& path() const { return path_; }
 
  private:
+  std::string root_;
   std::string path_;
 };
 

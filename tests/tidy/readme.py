@@ -39,7 +39,7 @@ def main():
     for path in documents:
         text = read(options.root, path)
         folder = os.path.dirname(path)
-        for target in re.findall(r"\]\(([^)#\s]+)", text):
+        for target in re.findall(r"\]\(([^)#\s]+)", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)):
             if not re.match(r"[a-z]+:", target) and not os.path.exists(os.path.join(options.root, folder, target)):
                 findings.append(f"{path}: links to {target}, which is not there")
         if path != "README.md" and not path.startswith("docs/"):

@@ -10,6 +10,7 @@
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/trash_index.hpp"
+#include "catalog/scan/lacks_files.hpp"
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/metadata_memory.hpp"
@@ -84,6 +85,7 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   if (query.state || query.where || query.since || (!query.run.empty() && !rows.run)) {
     rows.passes = [&](const Entry& entry) {
       if (query.state && entry.checkpoint.state != *query.state) return false;
+      if (query.lacks_files && !catalog::lacks_files(entry)) return false;
       if (query.since && entry.checkpoint.created < *query.since) return false;
       if (!query.run.empty() && !matches_glob(entry.checkpoint.run, query.run)) return false;
       return !query.where || query.where->matches(entry.checkpoint, query.now);

@@ -38,6 +38,7 @@ struct CatalogQuery {
   std::string run{};  ///< a glob; "" = all
   std::string tag{};
   std::optional<catalog::State> state{};
+  bool lacks_files = false;  ///< of those that are corrupt only those that lack files: `list` calls them incomplete
   std::optional<catalog::Filter> where{};
   std::optional<catalog::Time> since{};  ///< saved then or later, by the clock of the machine that saved
   std::optional<std::uint64_t> limit{};  ///< at most this many

@@ -53,7 +53,6 @@ class Names {
     for (std::uint32_t i = 0; i < map.tensors.size(); ++i) add({map.tensors[i].name, i, false});
     for (const Alias& alias : map.aliases)
       if (const Named* target = find(alias.target)) add({alias.name, target->tensor, true});
-    for (const Extra& extra : map.extras) extras_.insert(extra.tensor);
   }
   const std::vector<Named>& all() const { return all_; }
   const Named* find(std::string_view name) const {
@@ -62,11 +61,11 @@ class Names {
   }
   void matched(std::uint32_t tensor) { matched_.insert(tensor); }
 
-  /// Names that `other` does not have: tensors without another name that it has; ties; files beside the weights.
+  /// Names that `other` does not have: tensors without another name that it has; ties; blobs.
   struct Unmatched {
     std::vector<std::string> tensors{};
     std::vector<std::string> ties{};
-    std::vector<std::string> extras{};
+    std::vector<std::string> blobs{};
   };
   Unmatched without(const Names& other) const {
     Unmatched out;
@@ -74,7 +73,8 @@ class Names {
       if (other.find(named.name) != nullptr) continue;
       const bool is_known = matched_.contains(named.tensor);
       if (named.is_tied && !is_known) continue;  // its tensor is named
-      auto& into = is_known ? out.ties : extras_.contains(named.tensor) ? out.extras : out.tensors;
+      const bool is_blob = map_.tensors[named.tensor].role == Role::blob;
+      auto& into = is_known ? out.ties : is_blob ? out.blobs : out.tensors;
       into.emplace_back(named.name);
     }
     return out;
@@ -88,7 +88,6 @@ class Names {
   const Map& map_;
   std::vector<Named> all_{};
   std::unordered_map<std::string_view, std::size_t> by_name_{};
-  std::unordered_set<std::uint32_t> extras_{};
   std::unordered_set<std::uint32_t> matched_{};  ///< tensors that have a name on both sides
 };
 
@@ -103,13 +102,19 @@ class Comparison {
     pair_up();
     CKPT_TRY(const auto bad, compare_tensors(session_, left(), right(), pairs_, "compare"));
     for (const std::size_t i : bad) {
+      if (is_blob(pairs_[i].left) && !holds_values_) {
+        blobs_.emplace_back(labels_[i]);
+        continue;
+      }
       report_.different.push_back({.name = std::string(labels_[i]), .reason = "values"});
-      if (here_.tensors[pairs_[i].left].role == Role::blob) continue;
+      if (is_blob(pairs_[i].left)) continue;
       measured_.push_back(pairs_[i]);
       measured_labels_.push_back(labels_[i]);
     }
     std::ranges::sort(report_.different, {}, &VerifyReport::Difference::name);
-    report_.compared = pairs_.size() - bad.size();
+    const auto blobs = std::ranges::count_if(pairs_, [&](const TensorPair& pair) { return is_blob(pair.left); });
+    const auto bad_blobs = std::ranges::count_if(bad, [&](std::size_t i) { return is_blob(pairs_[i].left); });
+    report_.compared = pairs_.size() - bad.size() - static_cast<std::size_t>(blobs - bad_blobs);
     CKPT_CHECK(measure());
     note_unmatched();
     note_objects();
@@ -132,9 +137,18 @@ class Comparison {
     }
   }
 
+  bool is_blob(std::uint32_t tensor) const { return here_.tensors[tensor].role == Role::blob; }
+  static bool holds_values(const Map& map) {
+    return std::ranges::find(map.findings, Skipped::unless_blobs, &Finding::skipped) != map.findings.end();
+  }
+
   void compare(const Named& mine, const Named& theirs) {
     const Tensor& tensor = here_.tensors[mine.tensor];
     const Tensor& twin = there_.tensors[theirs.tensor];
+    if ((tensor.role == Role::blob || twin.role == Role::blob) && tensor.shape != twin.shape && !holds_values_) {
+      blobs_.emplace_back(mine.name);
+      return;
+    }
     const TensorPair pair{mine.tensor, theirs.tensor, tensor.dtype};
     if (twin.dtype == tensor.dtype && twin.shape == tensor.shape) {
       pairs_.push_back(pair);
@@ -166,8 +180,9 @@ class Comparison {
     note_names("tied on one side only, with the same values: ", ties_);
     note_names("tied names that are only here: ", only_here.ties);
     note_names("tied names that are only there: ", only_there.ties);
-    note_names("not compared, only here: ", only_here.extras);
-    note_names("not compared, only there: ", only_there.extras);
+    note_names("blobs that differ: ", blobs_);
+    note_names("blobs that are only here: ", only_here.blobs);
+    note_names("blobs that are only there: ", only_there.blobs);
     if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
       report_.notes.push_back(
           {.text =
@@ -206,6 +221,8 @@ class Comparison {
   std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared
   std::vector<std::string_view> measured_labels_{};
   std::vector<std::string> ties_{};
+  std::vector<std::string> blobs_{};                                       ///< different ones
+  const bool holds_values_ = holds_values(here_) || holds_values(there_);  ///< parts of tensors are only in blobs
 };
 
 }  // namespace

@@ -189,11 +189,15 @@ Result<bool> Conversion::is_done() {
   if (damage.empty()) return true;
   const bool in_run = options_.run_target != nullptr;
   if (request_.overwrite && !in_run) return false;
-  return fail(
-      {.code = Errc::checksum,
-       .message = fmt::format("{}: already converted, but damaged since: {}", target, damage),
-       .file = target,
-       .hint = in_run ? "'ckpt repair " + target + "' shows what can be repaired" : "--overwrite converts it again"});
+  return fail({.code = Errc::checksum,
+               .message = fmt::format("{}: already converted, but damaged since: {}", target, damage),
+               .file = target,
+               .hint = in_run ? "'ckpt repair " + target + "' shows what can be repaired" : again_hint(target)});
+}
+
+/// How to repeat a conversion whose target is damaged: --overwrite needs to know which files are its own.
+std::string Conversion::again_hint(const std::string& target) {
+  return check_replaced(target) ? "--overwrite converts it again" : "remove it by hand, then convert again";
 }
 
 Result<bool> Conversion::already_there() {
@@ -340,19 +344,15 @@ Result<> Conversion::lay_out() {
 /// A target that counts as done is converted again with --overwrite, or refused, if its files are not as planned.
 Result<> Conversion::check_files() {
   Result<std::string> missing = std::string();
-  if (session_.comm.is_root()) {
-    missing = find_missing_file(session_.io, *plan_, skeleton_, request_.target);
-    if (missing && !missing->empty() && !overwrites())
-      missing = fail({.code = Errc::incomplete,
-                      .message = fmt::format("{}: already converted, but {}", request_.target, *missing),
-                      .file = request_.target,
-                      .hint = "--overwrite converts it again"});
-    if (missing && !missing->empty()) {
-      if (auto replaced = check_replaced(join_path(request_.target, "")); !replaced)
-        missing = fail(std::move(replaced).error());
-    }
-  }
-  CKPT_CHECK(agreed(missing ? Result<>{} : Result<>(fail(missing.error()))));
+  if (session_.comm.is_root()) missing = find_missing_file(session_.io, *plan_, skeleton_, request_.target);
+  Result<> outcome = missing ? Result<>{} : Result<>(fail(missing.error()));
+  if (missing && !missing->empty() && overwrites()) outcome = check_replaced(join_path(request_.target, ""));
+  if (missing && !missing->empty() && !overwrites())
+    outcome = fail({.code = Errc::incomplete,
+                    .message = fmt::format("{}: already converted, but {}", request_.target, *missing),
+                    .file = request_.target,
+                    .hint = again_hint(request_.target)});
+  CKPT_CHECK(agreed(std::move(outcome)));
   CKPT_CHECK(session_.comm.broadcast(*missing, phase_deadline()));
   already_done_ = missing->empty();
   return {};

@@ -89,6 +89,7 @@ class Conversion {
   Result<> protect_done(ConvertReport& report);
   Result<bool> is_done();
   Result<bool> already_there();
+  std::string again_hint(const std::string& target);
   Result<> check_files();
   Result<bool> check_target();
   Result<WriteRequest> write_request();

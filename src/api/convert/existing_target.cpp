@@ -41,11 +41,12 @@ Result<std::string> find_damage(Session& session, const ConvertRequest& request,
                         request.strip_prefix.empty() && request.add_prefix.empty() && !request.salvage &&
                         request.weights == WeightsFrom::automatic && session.rules == nullptr;
   const bool compares = is_plain && format.hashes == nullptr;
-  CKPT_TRY(const VerifyReport report, verify(own, {.path = target,
-                                                   .from = std::string(format.name),
-                                                   .against = compares ? request.source : std::string()}));
-  if (!report.damage.empty()) return report.damage.front().file + ": " + report.damage.front().text;
-  for (const auto& difference : report.different) {
+  const auto report = verify(
+      own, {.path = target, .from = std::string(format.name), .against = compares ? request.source : std::string()});
+  if (!report && report.error().code == Errc::incomplete) return report.error().message;
+  if (!report) return fail(report.error());
+  if (!report->damage.empty()) return report->damage.front().file + ": " + report->damage.front().text;
+  for (const auto& difference : report->different) {
     if (difference.reason == "values") return difference.name + ": its values differ from the source";
   }
   return std::string();

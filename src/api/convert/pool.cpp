@@ -10,6 +10,7 @@ namespace ckpt {
 namespace {
 
 // Memory of a run besides its pool: thread stacks, rings.
+constexpr std::uint64_t kResidentNoise = std::uint64_t{2} << 20;
 constexpr std::uint64_t kRunMargin = std::uint64_t{12} << 20;
 // Two workers of this many buffers keep the disks we measured busy in both directions.
 constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
@@ -31,7 +32,8 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   }
   if (smallest_pool_bytes(1) + decoding > room) {
     const std::uint64_t smallest = smallest_pool_bytes(1) + decoding;
-    const std::uint64_t least = std::max(used + smallest, 2 * smallest);
+    // The next run may have a little more resident: the kernel maps pages around those that are touched.
+    const std::uint64_t least = std::max(used + smallest + kResidentNoise, 2 * smallest);
     const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
     return fail({.code = Errc::memory,
                  .message = "does not fit in --memory " + std::to_string(bound >> 20) + "M; the minimum is " +

@@ -1,5 +1,5 @@
-"""Runs the recipes of the README, "Resume training from a converted checkpoint", verbatim: DeepSpeed, FSDP2, a plain
-loop and Hugging Face's Trainer load the state of the run and continue from it."""
+"""Runs the recipes of docs/resume.md verbatim: DeepSpeed, FSDP2, a plain loop and Hugging Face's Trainer load the state of the
+run and continue from it."""
 import json
 import pathlib
 import re
@@ -13,9 +13,8 @@ from conftest import ROOT
 from test_deepspeed import launch
 from truth import from_safetensors
 
-SECTION = (ROOT / "README.md").read_text().split("## Resume training from a converted checkpoint")[1].split("\n## ")[0]
 RECIPES = {name: (command.strip(), code) for name, command, code in
-           re.findall(r"\*\*([^*]+)\.\*\*.*?```sh\n(.*?)```.*?```python\n(.*?)```", SECTION, re.S)}
+           re.findall(r"^## ([^\n]+)\n.*?```sh\n(.*?)```.*?```python\n(.*?)```", (ROOT / "docs/resume.md").read_text(), re.S | re.M)}
 RUNS = {"DeepSpeed": {"stage": 3, "dtype": "fp32"}, "FSDP2": {"kind": "fsdp"}, "Plain PyTorch": {"kind": "torch"}}
 
 
@@ -26,11 +25,11 @@ def convert(ckpt, where, command):
     ckpt(*words)
 
 
-def test_the_section_has_a_recipe_for_each_framework():
+def test_the_page_has_a_recipe_for_each_framework():
     assert set(RECIPES) == {*RUNS, "Hugging Face Trainer"}
 
 
-def test_what_deepspeed_saved_goes_on_as_the_readme_says(ckpt, tmp_path):
+def test_what_deepspeed_saved_goes_on_as_the_page_says(ckpt, tmp_path):
     pytest.importorskip("deepspeed")
     (tmp_path / "runs").mkdir()
     launch(2, "deepspeed_resume.py", tmp_path,
@@ -56,7 +55,7 @@ def trainer(where, *words):
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def test_a_trainer_goes_on_as_the_readme_says(ckpt, tmp_path):
+def test_a_trainer_goes_on_as_the_page_says(ckpt, tmp_path):
     pytest.importorskip("accelerate")
     pytest.importorskip("deepspeed")
     losses = trainer(tmp_path, "runs", 2)
