@@ -124,8 +124,7 @@ Answer show_policy(Context& context) {
   PruneRequest request{.store = *store, .policy = {.file = words.text("policy")}, .now = now()};
   bool exists = true;
   auto plan = ask_alone(context, [&](Session& session) -> Result<PrunePlan> {
-    CKPT_TRY(const FileInfo directory, session.io.stat(*store));
-    static_cast<void>(directory);
+    if (const auto directory = session.io.stat(*store); !directory) return fail(directory.error());
     exists = !request.policy.file.empty() || session.io.stat(join_path(*store, kPolicyFile)).has_value();
     if (!exists) return PrunePlan{};
     return plan_prune(session, request);

@@ -74,7 +74,7 @@ Answer watched(Context& context, const std::function<Answer()>& once) {
       context.console.drop_frame();
       return stopped ? stopped_watch() : answer;
     }
-    context.console.show_frame();
+    if (!context.console.show_frame()) return answer;  // the terminal is gone: finish() reports it
   } while (wait(*seconds));
   return stopped_watch();
 }

@@ -184,9 +184,9 @@ void Console::drop_frame() {
   frame_.reset();
 }
 
-void Console::show_frame() {
+bool Console::show_frame() {
   const std::scoped_lock lock(mutex_);
-  if (!frame_) return;
+  if (!frame_) return true;
   wipe();
   const std::string text = ascii_ ? to_ascii(*frame_) : *frame_;
   frame_.reset();
@@ -201,8 +201,10 @@ void Console::show_frame() {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   whole += "\x1b[J\x1b[?7h";
-  if (std::fwrite(whole.data(), 1, whole.size(), stdout) != whole.size() && out_errno_ == 0) out_errno_ = errno;
-  std::fflush(stdout);
+  const bool written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size();
+  const bool flushed = std::fflush(stdout) == 0;
+  if ((!written || !flushed) && out_errno_ == 0) out_errno_ = errno;
+  return written && flushed;
 }
 
 void Console::moving(std::string_view line) {

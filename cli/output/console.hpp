@@ -47,9 +47,10 @@ class Console {
   void log(std::string_view line);     ///< to the log file only, with the time
 
   /// Collects both streams from here on. show_frame() ends that and shows the text on the terminal instead of the frame
-  /// before, as many lines as fit; the log gets none of it. drop_frame() ends it without.
+  /// before, as many lines as fit; the log gets none of it. False if that cannot be written. drop_frame() ends it
+  /// without.
   void begin_frame();
-  void show_frame();
+  bool show_frame();
   void drop_frame();
 
   std::string paint_out(Ink ink, std::string_view text) const { return paint(out_color_, ink, text); }

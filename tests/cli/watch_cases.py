@@ -71,6 +71,17 @@ def case_a_watch_ends_with_the_first_failure(sh):
     check(code == 10 and re.search("error:.* store: No such file", text) and len(frames_of(text)) == 1, f"{code}\n{text}")
 
 
+def case_a_watch_ends_with_its_terminal(sh):
+    store(sh)
+    near, far = pty.openpty()
+    process = subprocess.Popen([sh.program, "list", "store", "--watch", "1"], cwd=sh.directory, stdin=subprocess.DEVNULL, stdout=far,
+                               stderr=subprocess.DEVNULL, env=sh.environment(), start_new_session=True)  # no SIGHUP reaches it
+    os.close(far)
+    select.select([near], [], [], 60)
+    os.close(near)
+    check(process.wait(timeout=30) == 16, f"exit {process.returncode}")
+
+
 def case_a_watch_is_refused_where_nobody_looks(sh):
     store(sh)
     for verb in ("list", "status"):
