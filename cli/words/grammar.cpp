@@ -146,7 +146,7 @@ Verb inspect_verb() {
       .most_arguments = 1,
       .summary = "Show what a file or directory contains",
       .about = {"Reads headers and indexes only, never tensors, and changes nothing. Needs no GPU, no Python and no "
-                "training code. Also describes formats that ckpt cannot read, such as Megatron, Orbax and GGUF.",
+                "training code. Also describes formats that ckpt cannot read, such as Orbax, GGUF and ONNX.",
                 kDirectories, kPathOrName},
       .aliases = {"show", "info"},
       .flags = {from_flag(),

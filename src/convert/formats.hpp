@@ -11,7 +11,8 @@
   FORMAT(dcp)                 /* dcp/: torch.distributed.checkpoint */                   \
   FORMAT(torch)               /* torch/: torch.save files */                             \
   FORMAT(hdf5)                /* hdf5/ */                                                \
-  FORMAT(megatron)            /* named/ */                                               \
+  FORMAT(megatron)            /* megatron/: torch_dist */                                \
+  FORMAT(megatron_legacy)     /* megatron/: recognised, and not read */                  \
   FORMAT(orbax)               /* named/ */                                               \
   FORMAT(deepspeed_universal) /* deepspeed/universal/: what ds_to_universal.py writes */ \
   FORMAT(gguf)                /* named/ */                                               \

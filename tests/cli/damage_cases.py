@@ -19,7 +19,7 @@ ADDRESSES = MEMORY + (1 << 30)  # and its limit of address space, program and th
 SECONDS = 20  # of a processor
 
 BROKEN = {"corrupt": 15, "incomplete": 13, "unsupported": 12, "refused": 15}
-UNREAD = ("megatron_", "orbax_")  # formats that are recognised but not read: refused as such
+UNREAD = ("orbax_",)  # formats that are recognised but not read: refused as such
 
 
 @functools.cache

@@ -543,7 +543,7 @@ def case_other_tools_checkpoints_are_pruned_and_what_they_name_stays(sh):
 
 
 def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
-    """Orbax and Megatron: their data is not read, so the quick check of kept checkpoints compares names and sizes."""
+    """Orbax and Megatron's files of ranks: their data is not read, so the quick check of kept checkpoints compares names and sizes."""
     orbax, megatron, legacy = (sh.path("store") / name for name in ("jax", "mcore", "mega"))
     for step in (10, 20, 30, 40):
         shutil.copytree(sh.checkpoint("orbax/direct_standard") / "final", orbax / str(step))
@@ -563,7 +563,7 @@ def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
     check([sorted(p.name for p in run.iterdir()) for run in (orbax, megatron, legacy)]
           == [["30", "40"], ["iter_0000030", "iter_0000040"], ["iter_0000030", "iter_0000040"]], "others stayed")
     (legacy / "latest_checkpointed_iteration.txt").write_text("30\n")
-    sh.run("verify", legacy, "--quick", out="ok   megatron · 4 files")
+    sh.run("verify", legacy, "--quick", out="ok   megatron-legacy · 4 files")
     (legacy / "iter_0000030" / "mp_rank_01_000" / "model_optim_rng.pt").write_bytes(b"")
     sh.run("verify", legacy, "--quick", code=13, err="mp_rank_01_000/model_optim_rng.pt: the file is empty")
 

@@ -53,12 +53,14 @@ TEST(OpenSource, FindsTheFormatOfGenuineDirectories) {
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "deepspeed") << name;
   for (const char* folder : {"", "/global_step3_universal"})
     EXPECT_EQ(format_of(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt" + folder), "deepspeed-universal");
+  for (const char* name : {"megatron/core_torch_dist_w4/ckpt", "megatron/torch_dist_tp2_pp2_dp2/ckpt",
+                           "megatron/torch_dist_tp2_pp2_dp2/ckpt/iter_0000002"})
+    EXPECT_EQ(format_of(kGolden + "/" + name), "megatron") << name;
   for (const char* name : {"torch/pt_mixed", "torch/pt_trainer", "torch/pt_dtypes"})
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "torch") << name;
 }
 
 TEST(OpenSource, NamesWhatItRecognisesButDoesNotRead) {
-  expect_error(kGolden + "/megatron/core_torch_dist_w4/ckpt", Errc::unsupported, "Megatron-LM");
   expect_error(kGolden + "/orbax/direct_standard/ckpt", Errc::unsupported, "Orbax");
   expect_error(kGolden + "/orbax/direct_standard/ckpt/final", Errc::unsupported, "Orbax");
   const TempDir dir;
@@ -72,7 +74,7 @@ TEST(OpenSource, NamesWhatItRecognisesButDoesNotRead) {
   expect_error(dir.path() + "/a.npy", Errc::unsupported, "NumPy");
   expect_error(dir.path() + "/a.npz", Errc::unsupported, "NumPy");
   expect_error(dir.path() + "/iter_0000007", Errc::unsupported, "Megatron-LM");
-  expect_error(dir.path() + "/run", Errc::unsupported, "Megatron-LM");
+  expect_error(dir.path() + "/run", Errc::incomplete, "names iter_0000007, which is missing");
 }
 
 TEST(OpenSource, WorkThatNeverFinishedIsUncommitted) {

@@ -13,7 +13,6 @@ GOLDEN = ROOT / "tests" / "golden"
 NOT_READ = {
     "torch/pt_protocols",  # four checkpoints in one folder, each read by its own path
     "orbax/direct_standard",
-    "megatron/core_torch_dist_w4",
 }
 
 

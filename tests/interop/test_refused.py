@@ -9,7 +9,7 @@ from conftest import GOLDEN, golden_cases
 
 CODES = {"corrupt": 15, "refused": 15, "incomplete": 13, "unsupported": 12}
 # Formats that are only recognised: their damage is not detected.
-NOT_READ = {"megatron_missing_rank", "orbax_flipped_byte", "orbax_missing_data"}
+NOT_READ = {"orbax_flipped_byte", "orbax_missing_data"}
 # Complete files with contradicting contents: found by --verify full, which compares masters with the 16-bit weights.
 ONLY_FULL = {"zero2_rank_copied"}
 # The text that the message must contain, unless `damage` gives it.
@@ -89,7 +89,7 @@ def test_verify_never_calls_broken_files_sound(broken, ckpt):
 def test_formats_that_are_not_read_are_refused_by_name(name, ckpt, out):
     run = ckpt("convert", GOLDEN / name / "ckpt", out / "universal", expect=12)
     assert len(re.findall(r"^error: ", run.stderr, re.M)) == 1
-    words = {"deepspeed": "deepspeed", "torch": "torch|dcp", "orbax": "orbax", "megatron": "megatron"}
+    words = {"deepspeed": "deepspeed", "torch": "torch|dcp", "orbax": "orbax"}
     assert re.search(words[name.split("/")[0]], run.stderr, re.I), run.stderr
     assert tree(out) == []
 

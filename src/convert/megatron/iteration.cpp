@@ -1,0 +1,69 @@
+#include "convert/megatron/iteration.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::uint64_t kMostTrackerBytes = 4096;
+constexpr std::size_t kDigits = 7;
+
+tl::unexpected<Error> wrong_tracker(const std::string& tracker, const std::string& reason) {
+  return fail({.code = Errc::incomplete,
+               .message = fmt::format("{}: {}", tracker, reason),
+               .file = tracker,
+               .hint = "give the path of an iteration"});
+}
+
+}  // namespace
+
+Result<std::string> tracked_iteration(Io& io, const std::string& root) {
+  const std::string tracker = join_path(root, kTracker);
+  CKPT_TRY(std::string text, read_small_file(io, tracker, kMostTrackerBytes));
+  text.erase(text.find_last_not_of(" \t\r\n") + 1);
+  if (text.empty()) return wrong_tracker(tracker, "the file is empty");
+  const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
+  if (!is_number && text != "release") return wrong_tracker(tracker, "names no iteration");
+  const std::string name =
+      is_number ? "iter_" + std::string(kDigits - std::min(kDigits, text.size()), '0') + text : text;
+  if (!io.stat(join_path(root, name))) return wrong_tracker(tracker, fmt::format("names {}, which is missing", name));
+  return name;
+}
+
+Result<Layout> layout_of(const Place& place) {
+  // DeepSpeed has files of such names, never directories.
+  for (const DirEntry& entry : place.entries) {
+    const bool is_rank = entry.kind == FileInfo::Kind::directory && entry.name.starts_with("mp_rank_");
+    if (is_rank && place.io.stat(join_path(join_path(place.root, entry.name), "model_optim_rng.pt")))
+      return Layout::rank_files;
+  }
+  if (!place.has("metadata.json")) return Layout::none;
+  CKPT_TRY(const std::string head, place.head("metadata.json", kMostTrackerBytes));
+  if (head.find("\"sharded_backend\"") == std::string::npos) return Layout::none;
+  return head.find("\"torch_dist\"") == std::string::npos ? Layout::other : Layout::torch_dist;
+}
+
+Result<std::optional<Iteration>> find_iteration(const Place& place) {
+  if (!place.directory) return std::nullopt;
+  if (place.has(kTracker)) {
+    const auto name = tracked_iteration(place.io, place.root);
+    if (!name) return Iteration{.directory = {}, .why = std::string(kTracker)};
+    Place inner{.io = place.io, .root = join_path(place.root, *name), .directory = true};
+    CKPT_TRY(inner.entries, place.io.list(inner.root));
+    Iteration out{.directory = *name, .why = fmt::format("{} names {}", kTracker, *name)};
+    CKPT_TRY(out.layout, layout_of(inner));
+    // Megatron-FSDP and torch_dcp write no metadata.json.
+    if (out.layout == Layout::none && inner.has(".metadata")) out.layout = Layout::torch_dist;
+    return out;
+  }
+  CKPT_TRY(const Layout layout, layout_of(place));
+  if (layout == Layout::none) return std::nullopt;
+  return Iteration{
+      .directory = {},
+      .layout = layout,
+      .why = layout == Layout::rank_files ? "mp_rank_*/model_optim_rng.pt" : "metadata.json with a sharded_backend"};
+}
+
+}  // namespace ckpt::megatron

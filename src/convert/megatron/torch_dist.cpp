@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "convert/formats.hpp"
+#include "convert/join_maps.hpp"
+#include "convert/megatron/iteration.hpp"
+#include "convert/megatron/run_arguments.hpp"
+#include "convert/torch_archive.hpp"
+#include "format/text/error_context.hpp"
+
+namespace ckpt {
+namespace {
+
+using megatron::Iteration;
+using megatron::Layout;
+
+constexpr std::array kTrackers{megatron::kTracker};
+constexpr std::array<std::string_view, 1> kSteps{"iter_#"};
+constexpr std::array<std::string_view, 1> kMarkers{"metadata.json"};
+constexpr std::array<std::string_view, 4> kOwnNames{".metadata", "metadata.json", "integrity.json", megatron::kTracker};
+constexpr std::string_view kCommonFile = "common.pt";               // to megatron-core 0.18
+constexpr std::string_view kCommonItem = "common_state/shard_0_1";  // since 0.19
+constexpr std::uint64_t kMostCommonBytes = std::uint64_t{16} << 20;
+
+Result<std::optional<Match>> detect_torch_dist(const Place& place) {
+  CKPT_TRY(auto found, megatron::find_iteration(place));
+  // A tracker that names nothing is reported by `open`.
+  if (!found || found->layout == Layout::rank_files || found->layout == Layout::other) return std::nullopt;
+  return Match{.where = std::move(found->directory), .why = std::move(found->why)};
+}
+
+/// The text after `prefix`; nothing without it.
+std::optional<std::string_view> after(std::string_view text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  return text.substr(prefix.size());
+}
+
+/// What the names of optimizer state mean, which DCP cannot know: `optimizer.state.<slot>.<weight>`, and the buckets of
+/// the distributed optimizer, `optimizer.distributed....<slot>`, which belong to many weights. Of several optimizers
+/// each has a prefix `chained_<n>.`.
+///
+/// source  megatron/core/optimizer/distrib_optimizer.py: sharded_param_state_fs_model_space,
+///         sharded_param_state_dp_reshardable
+void assign_slots(std::vector<Tensor>& tensors) {
+  std::unordered_set<std::string> names;
+  for (const Tensor& tensor : tensors) names.insert(tensor.name);
+  for (Tensor& tensor : tensors) {
+    if (tensor.role == Role::blob) continue;
+    std::string_view name = tensor.name;
+    if (name.starts_with("chained_")) name.remove_prefix(std::min(name.find('.'), name.size() - 1) + 1);
+    if (after(name, "optimizer.distributed.")) {
+      tensor.role = Role::slot;
+      tensor.parameter.clear();
+      tensor.slot = name.substr(name.rfind('.') + 1);
+    } else if (const auto state = after(name, "optimizer.state.")) {
+      const std::size_t dot = std::min(state->find('.'), state->size());
+      const std::string_view slot = state->substr(0, dot);
+      const std::string_view weight = state->substr(std::min(dot + 1, state->size()));
+      tensor.role = Role::slot;
+      tensor.slot = slot == "param" || slot == "fp32_param" ? "master" : std::string(slot);
+      if (!names.contains(std::string(weight))) continue;
+      tensor.parameter = weight;
+      std::string usual = fmt::format("optimizer.state.{}.{}", tensor.parameter, tensor.slot);  // as in other formats
+      if (!names.insert(usual).second) continue;
+      tensor.name = std::move(usual);
+      tensor.path.clear();
+    }
+  }
+}
+
+/// Forms of the optimizer's state that keep the layout of the run that saved it.
+void note_forms(Map& map) {
+  const auto is_bucket = [](const Tensor& tensor) { return tensor.name.find(".gbuf_idx_") != std::string::npos; };
+  if (std::ranges::any_of(map.tensors, is_bucket))
+    map.findings.push_back({.text = "the optimizer's state is in buckets (dp_reshardable), which belong to one tensor- "
+                                    "and pipeline-parallel layout: it is kept as it is"});
+  std::unordered_map<std::string_view, const Shape*> shapes;
+  for (const Tensor& tensor : map.tensors)
+    if (tensor.role == Role::param) shapes.emplace(tensor.name, &tensor.shape);
+  const auto is_flat = [&](const Tensor& tensor) {
+    if (tensor.role != Role::slot || tensor.parameter.empty()) return false;
+    const auto weight = shapes.find(tensor.parameter);
+    return weight != shapes.end() && *weight->second != tensor.shape;
+  };
+  if (std::ranges::any_of(map.tensors, is_flat))
+    map.findings.push_back({.text = "the optimizer's state is flattened (megatron-core before 0.15): it is kept as it "
+                                    "is, in other shapes than the weights"});
+}
+
+/// The object of an item in a data file. torch.save wrote it, in a list of one.
+Result<ValuePtr> read_item(Io& io, const std::string& path, Extent item) {
+  CKPT_TRY(const FileHandle handle, io.open(path, {}));
+  auto archive = open_torch_archive(io, handle, path, item);
+  static_cast<void>(io.close(handle));
+  if (!archive) return fail(std::move(archive).error());
+  CKPT_TRY(ValuePtr value, torch::to_value(archive->graph, archive->graph.root(),
+                                           [](pickle::NodeId) -> std::optional<std::string> { return std::nullopt; }));
+  const auto* list = std::get_if<List>(&value->v);
+  return list != nullptr && list->items.size() == 1 ? list->items.front() : value;
+}
+
+/// The state that all ranks have in common, where it is an item: only facts about the run are taken from it, and the
+/// item stays a blob.
+Result<> read_common_item(Io& io, const std::string& root, Map& map) {
+  const auto found = std::ranges::find(map.tensors, kCommonItem, &Tensor::name);
+  if (found == map.tensors.end() || found->role != Role::blob || map.compressed) return {};
+  const std::uint64_t bytes = found->shape.empty() ? 0 : found->shape.front();
+  if (bytes == 0 || bytes > kMostCommonBytes) return {};
+  std::optional<Locator> where;
+  const auto index = static_cast<std::size_t>(found - map.tensors.begin());
+  CKPT_CHECK(map.index->chunks(index, {0, bytes}, [&](const PlacedChunk& chunk) -> Result<> {
+    where = chunk.where;
+    return {};
+  }));
+  if (!where) return {};
+  const std::string path = join_path(root, map.files[where->file].path);
+  CKPT_TRY(const ValuePtr common, read_item(io, path, {where->offset, where->offset + bytes}));
+  if (common != nullptr) megatron::read_run_arguments(*common, map.meta);
+  return {};
+}
+
+/// The same in a file of its own, which is a part of the checkpoint.
+Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
+  CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, kCommonFile), options));
+  for (MapFile& file : common.files) file.path = kCommonFile;
+  for (Tensor& tensor : common.tensors)
+    if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", kCommonFile, tensor.name);
+  Dict top;
+  for (const NamedObject& object : common.objects)
+    top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
+  megatron::read_run_arguments(Value{std::move(top)}, map.meta);
+  return join_maps(map, std::move(common), "", root);
+}
+
+Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
+  };
+  if (has(megatron::kTracker)) CKPT_CHECK(megatron::tracked_iteration(io, root));  // it leads nowhere
+  CKPT_TRY(Map map, dcp_format().reader->open(io, root, options));
+  map.format = "megatron";
+  map.variant = fmt::format("{}, {}", has("metadata.json") ? "torch_dist" : "torch_dcp", map.variant);
+  map.meta.framework = "megatron";
+  assign_slots(map.tensors);
+  note_forms(map);
+  if (has(kCommonFile)) {
+    CKPT_CHECK(join_common_file(io, root, options, map));
+  } else {
+    CKPT_CHECK(read_common_item(io, root, map));
+  }
+  return map;
+}
+
+}  // namespace
+
+Format megatron_format() {
+  return {.name = "megatron",
+          .summary = "Megatron-LM's torch_dist: .metadata, metadata.json and .distcp files",
+          .detect = detect_torch_dist,
+          .own_names = kOwnNames,
+          .has_folders = true,
+          .names = {.steps = kSteps, .trackers = kTrackers, .markers = kMarkers},
+          .reader = FormatReader{.open = open_torch_dist}};
+}
+
+}  // namespace ckpt
