@@ -8,6 +8,7 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/commands/trash_list.hpp"
+#include "cli/commands/watch.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
 #include "cli/words/catalog_words.hpp"
@@ -139,9 +140,7 @@ Answer change_pin(Context& context, bool remove) {
   return out;
 }
 
-}  // namespace
-
-Answer run_list(Context& context) {
+Answer list_once(Context& context) {
   if (context.words.on("trash")) return list_trash(context);
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
@@ -165,7 +164,7 @@ Answer run_list(Context& context) {
   return out;
 }
 
-Answer run_status(Context& context) {
+Answer status_once(Context& context) {
   const auto store = listed_store(context.words);
   if (!store) return failed(store.error());
   const catalog::Time time = now();
@@ -185,6 +184,16 @@ Answer run_status(Context& context) {
   }
   if (file == nullptr) print_status(context, *status, time);
   return out;
+}
+
+}  // namespace
+
+Answer run_list(Context& context) {
+  return watched(context, [&] { return list_once(context); });
+}
+
+Answer run_status(Context& context) {
+  return watched(context, [&] { return status_once(context); });
 }
 
 Answer run_pin(Context& context) {

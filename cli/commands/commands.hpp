@@ -15,6 +15,7 @@ Answer run_inspect(Context& context);
 Answer run_ls(Context& context);
 Answer run_plan(Context& context);
 Answer run_doctor(Context& context);
+Answer run_policy(Context& context);
 Answer run_prune(Context& context);
 Answer run_repair(Context& context);
 Answer run_rm(Context& context);

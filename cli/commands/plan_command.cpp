@@ -9,6 +9,7 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/report/disk_text.hpp"
+#include "cli/report/plan_text.hpp"
 #include "cli/text/units.hpp"
 #include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
@@ -17,9 +18,7 @@
 namespace ckpt::cli {
 namespace {
 
-constexpr std::size_t kCurveRows = 21;
 constexpr std::size_t kCurvePoints = 200;  // of the picture
-constexpr std::size_t kCurveWidth = 50;
 
 Result<std::uint64_t> ranks_of(std::string_view text) {
   return parse_count(text, 1, 1'000'000'000);
@@ -48,8 +47,9 @@ Result<double> mtbf_of(std::string_view text, std::uint64_t nodes) {
   return each ? seconds / static_cast<double>(nodes) : seconds;
 }
 
-Result<SavePlanRequest> read_plan_request(const Words& words) {
-  SavePlanRequest out;
+Result<PlanInputs> read_plan_inputs(const Words& words) {
+  PlanInputs inputs;
+  SavePlanRequest& out = inputs.request;
   std::uint64_t nodes = 1;
   double state_bytes = 0;
   double stall_s = 0;
@@ -80,8 +80,11 @@ Result<SavePlanRequest> read_plan_request(const Words& words) {
   if (words.value("stall") != nullptr) out.stall_s = stall_s;
   if (words.value("gpu-memory") != nullptr) out.rank_memory = memory;
   out.sharding.replica_parallel = words.on("replica-parallel");
+  CKPT_CHECK(read_flag(words, "gpus", out.gpus, ranks_of));
+  CKPT_CHECK(read_flag(words, "gpu-hour", inputs.gpu_hour, parse_price));
   out.keep = words.all("keep");
-  return out;
+  if (words.value("nodes") != nullptr) inputs.nodes = nodes;
+  return inputs;
 }
 
 /// Values from --bench and from the checkpoint on the command line, unless an option gives them.
@@ -131,139 +134,6 @@ Result<MeasuredInputs> read_source(Context& context, SavePlanRequest& request) {
   return out;
 }
 
-std::string bytes_text(double bytes, SizeStyle sizes) {
-  return format_size(bytes < 1.8e19 ? static_cast<std::uint64_t>(bytes) : UINT64_MAX, sizes);
-}
-std::string percent_text(double part) {
-  return fmt::format("{:.2f} %", part * 100);
-}
-
-void print_choices(Context& context, const SavePlan& plan) {
-  const auto row = [&](std::string_view label, auto cell, std::string_view note = "") {
-    std::string line = fmt::format("{:<14}", label);
-    for (const SaveChoice& choice : plan.choices) line += fmt::format("{:<28}", cell(choice));
-    line += note;
-    line.erase(line.find_last_not_of(' ') + 1);
-    say(context, line + "\n");
-  };
-  const bool failures = plan.choices.front().costs.mtbf_s > 0;
-  row("", [](const SaveChoice& c) { return c.name; });
-  row("stall", [](const SaveChoice& c) { return format_seconds(c.costs.stall_s); });
-  row("durable", [](const SaveChoice& c) { return format_seconds(c.costs.drain_s); });
-  if (failures) {
-    row(
-        "best every", [](const SaveChoice& c) { return format_seconds(c.best_s); }, "(exact, for random failures)");
-    row("Young", [](const SaveChoice& c) { return format_seconds(c.young_s); });
-    row("Daly", [](const SaveChoice& c) { return format_seconds(c.daly_s); });
-  }
-  row(
-      "base rule",
-      [](const SaveChoice& c) {
-        return fmt::format("{} ({})", format_seconds(c.base.interval_s), catalog::limit_name(c.base.limit));
-      },
-      "(max of rework limit, 20 x stall, 1.1 x durable)");
-  row("save every", [](const SaveChoice& c) {
-    return c.steps != 0 ? fmt::format("{} ({})", format_seconds(c.chosen_s), format_counted(c.steps, "step"))
-                        : format_seconds(c.chosen_s);
-  });
-  row("limited by", [](const SaveChoice& c) { return c.reason; });
-  row("overhead", [](const SaveChoice& c) { return percent_text(c.overhead); });
-  const auto any = [&](auto holds) { return std::any_of(plan.choices.begin(), plan.choices.end(), holds); };
-  if (any([](const SaveChoice& c) { return c.remote_every != 0; })) {
-    row("to storage", [](const SaveChoice& c) {
-      return c.remote_every > 1 ? fmt::format("1 of {}", c.remote_every) : std::string("each");
-    });
-  }
-  if (any([](const SaveChoice& c) { return c.host_bytes > 0; })) {
-    row(
-        "host memory", [&](const SaveChoice& c) { return bytes_text(c.host_bytes, context.settings.sizes); },
-        "(per rank, while a save is in flight)");
-  }
-  if (!failures) return;
-  row(
-      "lost time", [](const SaveChoice& c) { return percent_text(c.lost); }, "(saves, failures, restarts)");
-  row(
-      "  10-90 %",
-      [](const SaveChoice& c) { return fmt::format("{:.2f}-{:.2f} %", c.lost_low * 100, c.lost_high * 100); },
-      "(over likely failure rates)");
-  row("  base rule", [](const SaveChoice& c) { return percent_text(c.lost_base); });
-  row("at a failure", [](const SaveChoice& c) { return format_seconds(c.loss_at_failure_s); });
-}
-
-void print_sensitivity(Context& context, const SavePlan& plan) {
-  if (plan.sensitivity.empty()) return;
-  say(context, "sensitivity: interval, lost time\n");
-  for (const Sensitivity& one : plan.sensitivity) {
-    std::string line = fmt::format("{:<18}", one.name);
-    for (const SaveChoice& choice : one.choices)
-      line += fmt::format("{} {:<20}", choice.name,
-                          fmt::format("{}, {}", format_seconds(choice.chosen_s), percent_text(choice.lost)));
-    line.erase(line.find_last_not_of(' ') + 1);
-    say(context, line + "\n");
-  }
-}
-
-void print_memory(Context& context, const SavePlan& plan) {
-  const SizeStyle sizes = context.settings.sizes;
-  say(context, fmt::format("{:<8}{:<34}{:>12}{:>12}{:>12}\n", "ZeRO", "offload", "GPU", "host", "NVMe"));
-  for (std::size_t i = 0; i < plan.memory.size(); ++i) {
-    const catalog::MemoryBytes& row = plan.memory[i];
-    say(context, fmt::format("{:<8}{:<34}{:>12}{:>12}{:>12}{}\n", row.zero_stage, catalog::offload_name(row.offload),
-                             bytes_text(row.gpu, sizes), bytes_text(row.host, sizes), bytes_text(row.nvme, sizes),
-                             plan.fits == i ? "   < fits, with the least offload" : ""));
-  }
-  say(context, "per rank, without activations and buffers\n");
-}
-
-void print_models(Context& context, const SavePlan& plan) {
-  const SizeStyle sizes = context.settings.sizes;
-  say(context, fmt::format("{:<10}{:>12}{:>12}{:>12}{:>14}   GPU with ZeRO 0 to 3, without offload\n", "model",
-                           "weights", "optimizer", "on disk", "largest rank"));
-  for (const ModelSize& model : plan.models) {
-    std::string line = fmt::format("{:<10}{:>12}{:>12}{:>12}{:>14}  ", model.name,
-                                   bytes_text(model.disk.weights, sizes), bytes_text(model.disk.optimizer, sizes),
-                                   bytes_text(model.disk.total, sizes), bytes_text(model.disk.largest_rank, sizes));
-    for (const catalog::MemoryBytes& row : model.memory)
-      if (row.offload == catalog::Offload::none) line += fmt::format("{:>11}", bytes_text(row.gpu, sizes));
-    if (model.fits) {
-      const catalog::MemoryBytes& row = model.memory[*model.fits];
-      line += fmt::format("   < ZeRO {}, offload {}, fits", row.zero_stage, catalog::offload_name(row.offload));
-    }
-    say(context, line + "\n");
-  }
-}
-
-void print_plan(Context& context, const SavePlan& plan, const SavePlanRequest& request,
-                const std::optional<DiskSpeed>& speed) {
-  const SizeStyle sizes = context.settings.sizes;
-  if (speed)
-    say(context, fmt::format("disk {}: {}\n", printable(context.words.text("bench")), disk_text(*speed, sizes)));
-  say(context, fmt::format("size {} ({}): weights {}, optimizer {} · largest rank {} · write {} at {}\n",
-                           bytes_text(plan.disk.total, sizes), bytes_text(plan.disk.total, SizeStyle::decimal),
-                           bytes_text(plan.disk.weights, sizes), bytes_text(plan.disk.optimizer, sizes),
-                           bytes_text(plan.disk.largest_rank, sizes), format_seconds(plan.write_s),
-                           format_rate(request.bandwidth, sizes)));
-  if (request.mtbf_s > 0) say(context, fmt::format("one failure in {}\n", format_seconds(request.mtbf_s)));
-  print_choices(context, plan);
-  say(context, fmt::format("recommended   {}\n", plan.explanation));
-  print_sensitivity(context, plan);
-  if (plan.bandwidth_wanted > 0) {
-    say(context, fmt::format("bandwidth     {} lets blocking saves meet {} of rework within 5 %\n",
-                             format_rate(plan.bandwidth_wanted, sizes), format_seconds(request.rework_s)));
-  }
-  if (plan.kept) {
-    say(context, fmt::format("storage       {} kept at most: {}\n", *plan.kept,
-                             bytes_text(plan.disk.total * static_cast<double>(*plan.kept), sizes)));
-    say(context, fmt::format("  peak        {} with {} in the trash and one being written; {} a day\n",
-                             bytes_text(plan.peak_bytes, sizes), plan.trashed, bytes_text(plan.bytes_a_day, sizes)));
-  } else if (plan.unbounded) {
-    say(context, "storage       unbounded: a rule of --keep has no limit\n");
-  }
-  if (request.rank_memory || context.words.on("memory-table")) print_memory(context, plan);
-  if (context.words.on("models")) print_models(context, plan);
-  for (const std::string& warning : plan.warnings) say(context, fmt::format("note    {}\n", warning));
-}
-
 std::uint64_t whole_bytes(double value) {
   return value < 1.8e19 ? static_cast<std::uint64_t>(value) : UINT64_MAX;
 }
@@ -294,7 +164,8 @@ void put_memory(json::Writer& out, const std::vector<catalog::MemoryBytes>& rows
   out.end_array();
 }
 
-std::string plan_data(const SavePlan& plan, const SavePlanRequest& request, const std::optional<DiskSpeed>& speed) {
+std::string plan_data(const SavePlan& plan, const PlanInputs& inputs) {
+  const SavePlanRequest& request = inputs.request;
   std::string data;
   json::Writer out = data_writer(data);
   out.begin_object().member("parameters", whole_bytes(request.parameters));
@@ -302,7 +173,7 @@ std::string plan_data(const SavePlan& plan, const SavePlanRequest& request, cons
   out.member("optimizer_bytes", whole_bytes(plan.disk.optimizer));
   out.member("largest_rank_bytes", whole_bytes(plan.disk.largest_rank));
   out.member("smallest_rank_bytes", whole_bytes(plan.disk.smallest_rank)).member("bandwidth", request.bandwidth);
-  put(out.key("bench"), speed);
+  put(out.key("bench"), inputs.speed);
   out.member("write_s", plan.write_s);
   out.member("mtbf_s", request.mtbf_s > 0 ? std::optional(request.mtbf_s) : std::nullopt);
   out.key("choices").begin_array();
@@ -322,6 +193,11 @@ std::string plan_data(const SavePlan& plan, const SavePlanRequest& request, cons
   out.member("bandwidth_wanted",
              plan.bandwidth_wanted > 0 ? std::optional(whole_bytes(plan.bandwidth_wanted)) : std::nullopt);
   out.member("kept", plan.kept);
+  const double hours = gpu_hours_a_day(plan, plan.choices[plan.chosen]);
+  const bool priced = plan.gpus != 0 && inputs.gpu_hour;
+  out.member("gpus", plan.gpus != 0 ? std::optional(plan.gpus) : std::nullopt);
+  out.member("gpu_hours_lost_a_day", plan.gpus != 0 ? std::optional(hours) : std::nullopt);
+  out.member("money_lost_a_day", priced ? std::optional(hours * inputs.gpu_hour->amount) : std::nullopt);
   put_memory(out, plan.memory, plan.fits);
   out.key("models").begin_array();
   for (const ModelSize& model : plan.models) {
@@ -340,10 +216,12 @@ std::string plan_data(const SavePlan& plan, const SavePlanRequest& request, cons
 }  // namespace
 
 Answer run_plan(Context& context) {
-  auto request = read_plan_request(context.words);
-  if (!request) return failed(std::move(request).error());
+  auto inputs = read_plan_inputs(context.words);
+  if (!inputs) return failed(std::move(inputs).error());
+  SavePlanRequest* request = &inputs->request;
   auto looked = read_source(context, *request);
   if (!looked) return failed(name_signal(std::move(looked).error()));
+  inputs->speed = looked->speed;
   const std::vector<std::string>& notes = looked->source.notes;
   auto plan = plan_saves(*request);
   if (!plan) return failed(std::move(plan).error());
@@ -356,7 +234,7 @@ Answer run_plan(Context& context) {
   }
   Answer out;
   if (context.settings.json) {
-    out.data = plan_data(*plan, *request, looked->speed);
+    out.data = plan_data(*plan, *inputs);
     return out;
   }
   // The curve is that of saves to the storage; tiers have two intervals.
@@ -365,10 +243,8 @@ Answer run_plan(Context& context) {
     say(context, curve_svg(curve_of(choice, kCurvePoints), marks_of(choice)), true);
     return out;
   }
-  print_plan(context, *plan, *request, looked->speed);
-  if (context.words.on("curve"))
-    say(context, "lost time of " + choice.name + " saves\n" +
-                     curve_text(curve_of(choice, kCurveRows), marks_of(choice), kCurveWidth));
+  print_plan(context, *plan, *inputs);
+  if (context.words.on("curve")) print_curve(context, choice);
   return out;
 }
 

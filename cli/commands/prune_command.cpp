@@ -211,7 +211,7 @@ Answer run_prune(Context& context) {
   if (auto sound = check_words(words); !sound) return failed(std::move(sound).error());
   auto request = read_prune_request(words);
   if (!request) return failed(std::move(request).error());
-  if (words.on("simulate")) return run_simulation(context, request->policy);
+  if (words.on("simulate")) return run_simulation(context, request->store, request->policy);
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   auto opened = OpenSession::alone(context);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "api/catalog/simulate_prune.hpp"
 #include "catalog/explain.hpp"
 #include "cli/commands/session.hpp"
@@ -11,10 +13,13 @@
 namespace ckpt::cli {
 namespace {
 
-Result<SimulateRequest> read_simulate_request(const Words& words, PolicyWords policy) {
-  SimulateRequest out{.store = store_of(words), .policy = std::move(policy), .now = now()};
+constexpr std::size_t kPictureWidth = 50;
+
+Result<SimulateRequest> read_simulate_request(const Words& words, const std::string& store, PolicyWords policy) {
+  SimulateRequest out{.store = store, .policy = std::move(policy), .now = now()};
   if (words.text("interval").empty() || words.text("until").empty())
-    return fail(Errc::usage, "--simulate needs --interval STEPS and --until STEPS");
+    return fail(Errc::usage, fmt::format("{} needs --interval STEPS and --until STEPS",
+                                         words.on("simulate") ? "--simulate" : "ckpt policy simulate"));
   CKPT_TRY(out.interval, parse_count(words.text("interval"), 1, INT64_MAX));
   CKPT_TRY(out.until, parse_count(words.text("until"), 1, INT64_MAX));
   if (const std::string time = words.text("step-time"); !time.empty()) {
@@ -24,6 +29,32 @@ Result<SimulateRequest> read_simulate_request(const Words& words, PolicyWords po
     CKPT_TRY(out.bytes, parse_size(size));
   }
   return out;
+}
+
+/// The saves until a moment in their order, each cell a few neighbours: whether one is kept.
+std::string picture_line(const catalog::Schedule& schedule, const catalog::SimulatedMoment& moment, std::size_t width) {
+  const std::uint64_t saves = schedule.until / schedule.interval;
+  const auto cell_of = [&](std::uint64_t step) {
+    return static_cast<std::size_t>((step / schedule.interval - 1) * width / saves);
+  };
+  std::string out(cell_of(moment.step) + 1, '.');
+  for (const catalog::SimulatedMoment::Kept& kept : moment.kept) {
+    char& cell = out[cell_of(kept.step)];
+    if (cell != '#') cell = kept.weights_only ? 'w' : '#';
+  }
+  return out;
+}
+
+void print_picture(Context& context, const SimulatedPolicy& one) {
+  const catalog::Schedule& schedule = one.schedule;
+  const std::size_t width = std::min<std::size_t>(kPictureWidth, one.outcome.saves);
+  say(context, fmt::format("\n  {:>12}  kept, from step {} to {} (# whole{}, . deleted{})\n", "after step",
+                           schedule.interval, schedule.until, one.outcome.demoted == 0 ? "" : ", w weights only",
+                           one.outcome.saves > width ? "; a column may be several saves" : ""));
+  for (const catalog::SimulatedMoment& moment : one.outcome.moments) {
+    say(context, fmt::format("  {:>12}  {:<{}}  {:>4}  {:>9}\n", moment.step, picture_line(schedule, moment, width),
+                             width, moment.kept.size(), format_size(moment.bytes, context.settings.sizes)));
+  }
 }
 
 void print(Context& context, const SimulatedPolicy& one) {
@@ -53,6 +84,7 @@ void print(Context& context, const SimulatedPolicy& one) {
   line("one is lost", fmt::format("the next verified one is at most {} steps away (that of step {})",
                                   outcome.worst_loss, outcome.worst_loss_step));
   line("newest lost", fmt::format("at most {} steps are trained again", outcome.worst_rework));
+  print_picture(context, one);
 }
 
 void put_policy(json::Writer& out, const SimulatedPolicy& one) {
@@ -68,13 +100,23 @@ void put_policy(json::Writer& out, const SimulatedPolicy& one) {
   out.member("peak_bytes", outcome.peak_bytes).member("peak_step", outcome.peak_step);
   out.member("reused_bytes", outcome.reused_bytes).member("worst_gap", outcome.worst_gap);
   out.member("worst_gap_begin", outcome.worst_gap_begin).member("worst_loss", outcome.worst_loss);
-  out.member("worst_loss_step", outcome.worst_loss_step).member("worst_rework", outcome.worst_rework).end_object();
+  out.member("worst_loss_step", outcome.worst_loss_step).member("worst_rework", outcome.worst_rework);
+  out.key("moments").begin_array();
+  for (const catalog::SimulatedMoment& moment : outcome.moments) {
+    std::vector<std::uint64_t> whole;
+    std::vector<std::uint64_t> weights;
+    for (const catalog::SimulatedMoment::Kept& kept : moment.kept)
+      (kept.weights_only ? weights : whole).push_back(kept.step);
+    out.begin_object().member("step", moment.step).member("bytes", moment.bytes);
+    out.member("whole", whole).member("weights_only", weights).end_object();
+  }
+  out.end_array().end_object();
 }
 
 }  // namespace
 
-Answer run_simulation(Context& context, PolicyWords policy) {
-  auto request = read_simulate_request(context.words, std::move(policy));
+Answer run_simulation(Context& context, const std::string& store, PolicyWords policy) {
+  auto request = read_simulate_request(context.words, store, std::move(policy));
   if (!request) return failed(std::move(request).error());
   const auto report = ask_alone(context, [&](Session& session) { return simulate_prune(session.io, *request); });
   if (!report) return failed(report.error());
@@ -92,9 +134,14 @@ Answer run_simulation(Context& context, PolicyWords policy) {
   data.begin_object();
   put_text(data, "store", report->store);
   put_text(data, "policy", report->source);
-  data.member("decision", "simulated").key("aborted_because").begin_array().end_array();
-  data.key("checkpoints").begin_array().end_array();
-  for (const char* none : {"delete_count", "demote_count", "bytes_freed", "bytes_for_next_save"}) data.member(none, 0);
+  if (context.words.on("simulate")) {  // the document of prune
+    data.member("decision", "simulated").key("aborted_because").begin_array().end_array();
+    data.key("checkpoints").begin_array().end_array();
+    for (const char* none : {"delete_count", "demote_count", "bytes_freed", "bytes_for_next_save"})
+      data.member(none, 0);
+  } else {
+    data.member("action", "simulate");
+  }
   data.member("differences", report->differences).key("simulations").begin_array();
   for (const SimulatedPolicy& one : report->policies) put_policy(data, one);
   data.end_array().end_object();

@@ -5,7 +5,8 @@
 
 namespace ckpt::cli {
 
-/// ckpt prune --simulate: the disk usage and the risks of these policies for a run.
-Answer run_simulation(Context& context, PolicyWords policy);
+/// ckpt policy simulate and ckpt prune --simulate: the disk usage and the risks of the policies of `store` for a run,
+/// and a picture of what is kept over time.
+Answer run_simulation(Context& context, const std::string& store, PolicyWords policy);
 
 }  // namespace ckpt::cli

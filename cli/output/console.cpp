@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <utility>
 
 #include "cli/text/units.hpp"
 #include "cli/text/utf8.hpp"
@@ -35,9 +36,14 @@ bool locale_is_utf8(const Environment& environment) {
   return false;
 }
 
-std::size_t terminal_width(const Environment& environment) {
-  if (const auto columns = environment("COLUMNS"))
-    if (const auto value = parse_count(*columns, 20, 10'000)) return *value;
+std::optional<std::size_t> given_width(const Environment& environment) {
+  const auto columns = environment("COLUMNS");
+  if (!columns) return std::nullopt;
+  const auto value = parse_count(*columns, 20, 10'000);
+  return value ? std::optional<std::size_t>(*value) : std::nullopt;
+}
+
+std::size_t terminal_width() {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
     winsize size{};
     if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col >= 20) return size.ws_col;
@@ -96,7 +102,9 @@ Console::Console(Options options, const Environment& environment) : options_(std
   out_color_ = wants_color(options_.color, out_terminal_, environment);
   err_color_ = wants_color(options_.color, err_terminal_, environment);
   ascii_ = !locale_is_utf8(environment);
-  width_ = terminal_width(environment);
+  const auto given = given_width(environment);
+  width_given_ = given.has_value();
+  width_ = given.value_or(terminal_width());
 }
 
 Console::~Console() {
@@ -131,6 +139,10 @@ void Console::out(std::string_view given) {
   const std::string cleaned = is_plain ? std::string() : without_controls(given, out_color_);
   const std::string_view text = is_plain ? given : cleaned;
   const std::scoped_lock lock(mutex_);
+  if (frame_) {
+    *frame_ += text;
+    return;
+  }
   wipe();
   for (std::string_view rest = log_ != nullptr ? text : ""; !rest.empty();) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
@@ -148,6 +160,10 @@ void Console::err(std::string_view given) {
   if (!options_.speaks) return;
   const std::string line = without_controls(given, err_color_);
   const std::scoped_lock lock(mutex_);
+  if (frame_) {
+    *frame_ += line + "\n";
+    return;
+  }
   wipe();
   log_locked(line);
   // One write a line: lines of several processes then never mix.
@@ -155,6 +171,40 @@ void Console::err(std::string_view given) {
   whole.push_back('\n');
   std::fflush(stdout);
   std::fwrite(whole.data(), 1, whole.size(), stderr);
+}
+
+void Console::begin_frame() {
+  const std::scoped_lock lock(mutex_);
+  if (!width_given_) width_ = terminal_width();
+  frame_.emplace();
+}
+
+void Console::drop_frame() {
+  const std::scoped_lock lock(mutex_);
+  frame_.reset();
+}
+
+bool Console::show_frame() {
+  const std::scoped_lock lock(mutex_);
+  if (!frame_) return true;
+  wipe();
+  const std::string text = ascii_ ? to_ascii(*frame_) : *frame_;
+  frame_.reset();
+  winsize size{};
+  const bool has_height = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
+  std::size_t left = has_height ? size.ws_row - 1U : SIZE_MAX;  // the cursor is below the last line
+  // To the top left; each line wipes the rest of the one before it; long lines are cut, not wrapped.
+  std::string whole = std::exchange(frame_shown_, true) ? "\x1b[H\x1b[?7l" : "\x1b[2J\x1b[H\x1b[?7l";
+  for (std::string_view rest = text; !rest.empty() && left != 0; --left) {
+    const std::size_t end = std::min(rest.find('\n'), rest.size());
+    whole += std::string(rest.substr(0, end)) + "\x1b[K\r\n";
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  whole += "\x1b[J\x1b[?7h";
+  const bool written = std::fwrite(whole.data(), 1, whole.size(), stdout) == whole.size();
+  const bool flushed = std::fflush(stdout) == 0;
+  if ((!written || !flushed) && out_errno_ == 0) out_errno_ = errno;
+  return written && flushed;
 }
 
 void Console::moving(std::string_view line) {

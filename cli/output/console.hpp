@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -45,6 +46,13 @@ class Console {
   void moving(std::string_view line);  ///< redraws the moving line of standard error; "" wipes it
   void log(std::string_view line);     ///< to the log file only, with the time
 
+  /// Collects both streams from here on. show_frame() ends that and shows the text on the terminal instead of the frame
+  /// before, as many lines as fit; the log gets none of it. False if that cannot be written. drop_frame() ends it
+  /// without.
+  void begin_frame();
+  bool show_frame();
+  void drop_frame();
+
   std::string paint_out(Ink ink, std::string_view text) const { return paint(out_color_, ink, text); }
   std::string paint_err(Ink ink, std::string_view text) const { return paint(err_color_, ink, text); }
 
@@ -62,12 +70,15 @@ class Console {
   bool err_terminal_ = false;
   bool out_color_ = false;
   bool err_color_ = false;
-  bool ascii_ = false;  ///< a terminal whose locale is not UTF-8
+  bool ascii_ = false;        ///< a terminal whose locale is not UTF-8
+  bool width_given_ = false;  ///< by COLUMNS
   std::size_t width_ = 80;
   std::mutex mutex_;
-  bool moving_shown_ = false;  // guarded by mutex_
-  std::FILE* log_ = nullptr;   // guarded by mutex_
-  int out_errno_ = 0;          // guarded by mutex_
+  bool moving_shown_ = false;           // guarded by mutex_
+  std::optional<std::string> frame_{};  // guarded by mutex_
+  bool frame_shown_ = false;            // guarded by mutex_
+  std::FILE* log_ = nullptr;            // guarded by mutex_
+  int out_errno_ = 0;                   // guarded by mutex_
 };
 
 /// Columns that UTF-8 text takes on a terminal: one per code point, none for combining marks' bytes.

@@ -19,6 +19,14 @@ Flag named_in_flag() {
 
 namespace {
 
+Flag watch_flag() {
+  return {.name = "watch",
+          .value = "[SECONDS]",
+          .help = "redraw on the terminal every 5 s, or every SECONDS, until Ctrl-C",
+          .guesses = {"follow", "refresh", "live"},
+          .bare = "5"};
+}
+
 constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
     "digits. RUN may be omitted if the store has one run.";
@@ -149,6 +157,7 @@ Verb list_verb() {
            {.name = "limit", .letter = 'n', .value = "N", .help = "show at most N", .guesses = {"head"}},
            tsv_flag(),
            {.name = "csv", .help = "print CSV; text that a spreadsheet would run as a formula is prefixed with '"},
+           watch_flag(),
            {.name = "rebuild", .help = "rebuild the index", .guesses = {"rescan", "refresh"}}},
       .examples = {{"ckpt list runs", "everything"},
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
@@ -252,8 +261,10 @@ Verb status_verb() {
                 {.name = "prom",
                  .value = "FILE",
                  .help = "write Prometheus metrics to this file",
-                 .guesses = {"prometheus"}}},
+                 .guesses = {"prometheus"}},
+                watch_flag()},
       .examples = {{"ckpt status", "the runs in the current directory"},
+                   {"ckpt status --watch 10", "redrawn every 10 s"},
                    {"ckpt status --run llama8b --json", "is there something to resume from?"},
                    {"ckpt status --prom /var/lib/node_exporter/textfile/ckpt.prom", "from cron"}},
       .exit_codes = {10, 14, 16},

@@ -18,10 +18,11 @@ std::vector<Flag> flags_of(const Verb& verb) {
   return out;
 }
 
-/// Words for the first argument of a verb that takes no path.
+/// Words for the first argument.
 std::vector<std::string> argument_words(const Verb& verb) {
   if (verb.name == "help") return help_topics();
   if (verb.name == "completion") return completion_shells();
+  if (verb.name == "policy") return {"init", "show", "check", "simulate"};
   return {};
 }
 
@@ -97,7 +98,7 @@ _ckpt() {{
   esac
   if [[ $cur == -* ]]; then
     COMPREPLY=($(compgen -W "$flags" -- "$cur"))
-  elif [[ -n $words ]]; then
+  elif [[ -n $words && ( $prev == "$verb" || " $words " != *" $prev "* ) ]]; then
     COMPREPLY=($(compgen -W "$words" -- "$cur"))
   else
     eval "$action"
@@ -151,7 +152,8 @@ std::string zsh_script() {
       out += fmt::format("      '*:argument:{}' ;;\n",
                          zsh_action(kind, kind == Completes::checkpoints && !is_name_only(verb)));
     else
-      out += fmt::format("      '1:word:({})' ;;\n", fmt::join(words, " "));
+      out += fmt::format("      '1:word:({})'{} ;;\n", fmt::join(words, " "),
+                         kind == Completes::files ? " '*:argument:_files'" : "");
   }
   return out + "  esac\n}\n_ckpt \"$@\"\n";
 }
@@ -189,7 +191,8 @@ std::string fish_script() {
     const std::string condition = fmt::format(" -n '__fish_seen_subcommand_from {}'", verb.name);
     for (const Flag& flag : verb.flags) add(condition, verb, flag);
     if (const auto words = argument_words(verb); !words.empty())
-      out += fmt::format("complete -c ckpt{} -f -a '{}'\n", condition, fmt::join(words, " "));
+      out += fmt::format("complete -c ckpt{}{} -a '{}'\n", condition,
+                         argument_completes(verb) == Completes::files ? " -F" : " -f", fmt::join(words, " "));
     else if (const Completes kind = argument_completes(verb); kind == Completes::files)
       out += fmt::format("complete -c ckpt{} -F\n", condition);
     else if (kind != Completes::nothing)

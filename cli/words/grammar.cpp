@@ -211,15 +211,16 @@ Verb plan_verb() {
       .arguments = "[CKPT]",
       .most_arguments = 1,
       .summary = "Plan the checkpoint interval and its cost",
-      .about = {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
-                "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
-                "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
-                "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
-                "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
-                "the time until a save is durable.",
-                "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
-                "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
-                "recommends the option that loses the least time."},
+      .about =
+          {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
+           "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
+           "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
+           "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
+           "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
+           "the time until a save is durable. With --gpus it shows the loss in GPU hours, with --gpu-hour in money.",
+           "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
+           "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
+           "recommends the option that loses the least time."},
       .aliases = {"advise"},
       .flags =
           {
@@ -256,6 +257,14 @@ Verb plan_verb() {
                .value = "TIME",
                .help = "mean time between failures of the job (234h) or of a node (30000h/node)"},
               {.name = "nodes", .value = "N", .help = "number of nodes, for --mtbf TIME/node"},
+              {.name = "gpus",
+               .value = "N",
+               .help = "GPUs of the job: shows lost time in GPU hours (default: --tp x --pp x --dp)",
+               .guesses = {"num-gpus", "world-size"}},
+              {.name = "gpu-hour",
+               .value = "PRICE",
+               .help = "price of a GPU hour, e.g. 2.50, '$2.50' or 2.50EUR: shows lost time in money",
+               .guesses = {"price", "cost", "gpu-price"}},
               {.name = "restart",
                .value = "TIME",
                .help = "time lost at a failure before training continues",
@@ -289,6 +298,8 @@ Verb plan_verb() {
       .examples =
           {{"ckpt plan --params 70B --bw 40G --stall 1.9s --nodes 128 --mtbf 30000h/node --keep last=3,6h*8,1d*14",
             "blocking and asynchronous saves, and what retention keeps"},
+           {"ckpt plan --params 70B --bw 40G --nodes 128 --mtbf 30000h/node --gpus 1024 --gpu-hour '$2.50'",
+            "what failures and saves cost"},
            {"ckpt plan --params 13B --bw 5G --dp 8 --gpu-memory 80GB --host-memory 200GB", "does it fit?"},
            {"ckpt plan llama8b@latest --store runs --keep last=3", "for an existing run"},
            {"ckpt plan --params 13B --bench /scratch/ckpts --mtbf 200h", "with the measured disk bandwidth"},
@@ -454,6 +465,7 @@ Completes completes(const Verb& verb, const Flag& flag) {
 
 Completes argument_completes(const Verb& verb) {
   const bool in_store = find_flag(&verb, "store") != nullptr;
+  if (verb.name == "policy") return Completes::files;  // after the action
   if (verb.arguments.find("NAME") != std::string_view::npos) return Completes::checkpoints;
   if (verb.arguments.starts_with("RUN") || verb.arguments.starts_with("[RUN")) return Completes::runs;
   if (verb.arguments.empty() || verb.group == Group::help) return Completes::nothing;

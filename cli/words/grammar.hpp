@@ -20,6 +20,8 @@ struct Flag {
   bool repeatable = false;
   std::vector<std::string_view> guesses{};  ///< other tools' names for it; not accepted, answered with a hint
   std::vector<std::pair<std::string_view, std::string_view>> synonyms{};  ///< accepted values, and what they mean
+  /// The value where none is given. The next word is the value only if it begins with a digit.
+  std::string_view bare{};
 };
 
 struct Example {

@@ -35,7 +35,7 @@ std::string flag_entries(std::span<const Flag> flags) {
   std::string out;
   for (const Flag& flag : flags) {
     out += flag.letter != 0 ? fmt::format("*-{}*, *--{}*", flag.letter, flag.name) : fmt::format("*--{}*", flag.name);
-    if (!flag.value.empty()) out += fmt::format(" _{}_", flag.value);
+    if (!flag.value.empty()) out += fmt::format(" _{}_", escaped(flag.value));
     std::string text(flag.help);
     const std::vector<std::string> allowed = allowed_values(flag);
     if (!allowed.empty()) text += fmt::format(" ({})", fmt::join(allowed, ", "));

@@ -1,5 +1,6 @@
 #include "cli/words/retention_verbs.hpp"
 
+#include "catalog/policy_presets.hpp"
 #include "cli/words/catalog_grammar.hpp"
 #include "cli/words/conversion_flags.hpp"
 
@@ -101,6 +102,54 @@ Verb prune_verb() {
                    {"ckpt prune 'exp*' --keep-best loss:3 --grace 7d --apply",
                     "matching runs, with a week to undelete"}},
       .exit_codes = {1, 3, 4, 10, 11, 12, 14, 16},
+  };
+}
+
+Verb policy_verb() {
+  return {
+      .name = "policy",
+      .arguments = "init|show|check|simulate [STORE | FILE] [RUN]",
+      .least_arguments = 1,
+      .most_arguments = 3,
+      .summary = "Write, explain, check or try the retention policy of a store",
+      .about =
+          {"The policy is STORE/ckpt.toml; ckpt prune carries it out. Without STORE, --store, CKPT_STORE or the current "
+           "directory applies. No command here deletes anything.",
+           "policy init [STORE] writes a policy file with a comment for each line, and never replaces one; -n prints it. "
+           "--preset research keeps the last 3 checkpoints, every 5000th step and, if the store has metrics, the best 2. "
+           "production keeps the last 5, one per hour for a day, one per day for two weeks, and tagged ones. space keeps "
+           "the last 2 whole, and only the weights of older ones as long as a tenth of the volume is free.",
+           "policy show [STORE] [RUN] explains which rules apply to which run, what they keep today, and which runs no "
+           "rule matches. With --store, the argument is RUN.",
+           "policy check [STORE | FILE] checks a policy file; errors name the line. It also shows what changed since the "
+           "last prune: a changed policy needs -y if it would delete more than half.",
+           "policy simulate [STORE] applies the policy to a run that saves every --interval steps until --until, with a "
+           "prune after every save, and shows the peak space, the risks, and a picture of what is kept over time."},
+      .aliases = {"policies"},
+      .flags = {store_flag(),
+                {.name = "preset",
+                 .value = "NAME",
+                 .help = "with init: what to begin with (default: research)",
+                 .choices = {catalog::kPresetNames.begin(), catalog::kPresetNames.end()},
+                 .guesses = {"template", "profile"}},
+                {.name = "dry-run",
+                 .letter = 'n',
+                 .help = "with init: print the file; write nothing",
+                 .guesses = {"preview"}},
+                {.name = "policy",
+                 .value = "FILE",
+                 .help = "with show and simulate: policy file (default: STORE/ckpt.toml)"},
+                {.name = "interval", .value = "STEPS", .help = "with simulate: steps between saves"},
+                {.name = "until", .value = "STEPS", .help = "with simulate: last step"},
+                {.name = "step-time", .value = "TIME", .help = "with simulate: duration of a step (default: 1s)"},
+                {.name = "checkpoint-size",
+                 .value = "SIZE",
+                 .help = "with simulate: size of one checkpoint (default: the last one saved)"}},
+      .examples = {{"ckpt policy init --preset production /lustre/runs", "write /lustre/runs/ckpt.toml"},
+                   {"ckpt policy show /lustre/runs llama8b", "what applies to one run"},
+                   {"ckpt policy check /lustre/runs", "is it valid, and what changed?"},
+                   {"ckpt policy simulate /lustre/runs --interval 500 --until 100000", "space and risk over time"}},
+      .exit_codes = {10, 12, 14, 16},
   };
 }
 
@@ -206,7 +255,7 @@ Verb repair_verb() {
 }  // namespace
 
 std::vector<Verb> retention_verbs() {
-  return {prune_verb(), rm_verb(), undelete_verb(), repair_verb(), why_verb()};
+  return {prune_verb(), policy_verb(), rm_verb(), undelete_verb(), repair_verb(), why_verb()};
 }
 
 }  // namespace ckpt::cli

@@ -40,6 +40,15 @@ struct Tidied {
   std::vector<std::string> after;
 };
 
+/// Whether a word is an option of some command whose value may be omitted.
+const Flag* bare_flag(std::string_view word) {
+  if (!word.starts_with("--")) return nullptr;
+  for (const Verb& verb : verbs())
+    for (const Flag& flag : verb.flags)
+      if (!flag.bare.empty() && flag.name == word.substr(2)) return &flag;
+  return nullptr;
+}
+
 Tidied tidy(const std::vector<std::string>& arguments) {
   Tidied out;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -47,6 +56,12 @@ Tidied tidy(const std::vector<std::string>& arguments) {
     if (word == "--") {
       out.after.assign(arguments.begin() + static_cast<std::ptrdiff_t>(i) + 1, arguments.end());
       break;
+    }
+    if (const Flag* flag = bare_flag(word)) {
+      const bool valued = i + 1 < arguments.size() && !arguments[i + 1].empty() && arguments[i + 1][0] >= '0' &&
+                          arguments[i + 1][0] <= '9';
+      out.words.push_back(word + "=" + (valued ? arguments[++i] : std::string(flag->bare)));
+      continue;
     }
     if (word.starts_with("--") && word.find('=') == word.size() - 1) {
       out.words.push_back(word.substr(0, word.size() - 1));

@@ -26,24 +26,48 @@ std::string known_path(const std::string& store) {
 
 Result<Policies> from_file(Io& io, const std::string& store, const PolicyWords& words) {
   const std::string path = words.file.empty() ? join_path(store, kPolicyFile) : words.file;
-  auto text = read_small_file(io, path, kMostPolicyBytes);
-  if (!text) {
-    Error error = std::move(text).error();
+  auto read = read_policy_file(io, path);
+  if (!read) {
+    Error error = std::move(read).error();
     if (error.code == Errc::not_found) {
-      error.hint = "create it, or give rules, e.g. --keep-last 3";
+      error.hint = "create it with 'ckpt policy init', or give rules, e.g. --keep-last 3";
     }
     return fail(std::move(error));
   }
   Policies out{.source = words.file.empty() ? std::string(kPolicyFile) : words.file};
-  CKPT_TRY(catalog::PolicyFile read, catalog::parse_policy_file(*text, path));
-  out.policies = std::move(read.policies);
-  out.run_intervals = std::move(read.run_intervals);
-  out.interval = std::move(read.interval);
+  out.policies = std::move(read->policies);
+  out.run_intervals = std::move(read->run_intervals);
+  out.interval = std::move(read->interval);
   if (out.policies.empty()) return fail(Errc::usage, path + ": contains no policy");
   return out;
 }
 
+/// The strings of an array.
+std::vector<std::string> texts_of(const json::Value& value) {
+  std::vector<std::string> out;
+  if (value.array() == nullptr) return out;
+  for (const json::Value& one : *value.array()) {
+    if (one.text() != nullptr) out.push_back(*one.text());
+  }
+  return out;
+}
+
+/// The file of known policies must stay short enough to be read.
+bool is_recorded(const AppliedPolicies& applied) {
+  std::uint64_t bytes = 0;
+  for (const std::string& text : applied.policies) {
+    if (!is_utf8(text)) return false;
+    bytes += text.size();
+  }
+  return is_utf8(applied.source) && bytes <= kMostPolicyBytes / 8;
+}
+
 }  // namespace
+
+Result<catalog::PolicyFile> read_policy_file(Io& io, const std::string& path) {
+  CKPT_TRY(const std::string text, read_small_file(io, path, kMostPolicyBytes));
+  return catalog::parse_policy_file(text, path);
+}
 
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words) {
   const bool rules =
@@ -94,12 +118,10 @@ Result<Policies> read_removal_policies(Io& io, const std::string& store) {
 
 Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const std::string& store,
                                                                   const std::string& run) {
-  const std::string path = join_path(store, kPolicyFile);
-  const auto text = read_small_file(io, path, kMostPolicyBytes);
-  if (!text && text.error().code == Errc::not_found) return std::optional<catalog::IntervalRules>();
-  if (!text) return fail(text.error());
-  CKPT_TRY(const catalog::PolicyFile whole, catalog::parse_policy_file(*text, path));
-  const catalog::IntervalRules* rules = interval_of(whole, run);
+  const auto whole = read_policy_file(io, join_path(store, kPolicyFile));
+  if (!whole && whole.error().code == Errc::not_found) return std::optional<catalog::IntervalRules>();
+  if (!whole) return fail(whole.error());
+  const catalog::IntervalRules* rules = interval_of(*whole, run);
   return rules == nullptr ? std::nullopt : std::optional(*rules);
 }
 
@@ -121,12 +143,12 @@ KnownPolicies read_known_policies(Io& io, const std::string& store) {
   const json::Value* sources = root->find("sources");
   const bool ours = format != nullptr && format->text() != nullptr && *format->text() == kFormat;
   if (!ours || sources == nullptr || sources->object() == nullptr) return out;
-  for (const auto& [source, value] : *sources->object()) {
-    if (value.array() == nullptr) continue;
-    for (const json::Value& one : *value.array()) {
-      if (one.text() != nullptr) out[source].push_back(*one.text());
-    }
-  }
+  for (const auto& [source, value] : *sources->object()) out.fingerprints[source] = texts_of(value);
+  const json::Value* last = root->find("last");
+  const json::Value* source = last == nullptr ? nullptr : last->find("source");
+  const json::Value* policies = last == nullptr ? nullptr : last->find("policies");
+  if (source != nullptr && source->text() != nullptr && policies != nullptr)
+    out.last = AppliedPolicies{.source = *source->text(), .policies = texts_of(*policies)};
   return out;
 }
 
@@ -134,10 +156,15 @@ Result<> write_known_policies(Io& io, const std::string& store, const KnownPolic
   std::string text;
   json::Writer out(text);
   out.begin_object().member("format", kFormat).key("sources").begin_object();
-  for (const auto& [source, fingerprints] : known) {
+  for (const auto& [source, fingerprints] : known.fingerprints) {
     if (is_utf8(source)) out.line("\n ").member(source, fingerprints);  // else it is new at the next run as well
   }
-  out.end_object().end_object();
+  out.end_object();
+  if (known.last && is_recorded(*known.last)) {
+    out.line("\n ").key("last").begin_object().member("source", known.last->source);
+    out.member("policies", known.last->policies).end_object();
+  }
+  out.end_object();
   return replace_shared_file(io, known_path(store), text + '\n');
 }
 

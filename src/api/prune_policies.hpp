@@ -11,6 +11,7 @@
 #include "catalog/interval_policy.hpp"
 #include "catalog/policy.hpp"
 #include "catalog/policy_import.hpp"
+#include "catalog/policy_toml.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
@@ -45,6 +46,10 @@ struct Policies {
 /// errors  usage: two sources, an empty policy or a refused one; not_found: no file, and no rules
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
 
+/// A policy file as it is.
+/// errors  not_found; usage: the file is wrong; io
+Result<catalog::PolicyFile> read_policy_file(Io& io, const std::string& path);
+
 /// The policies by which checkpoints that a person names are deleted: guards and grace of STORE/ckpt.toml, else the
 /// defaults; no rules, no pressure, no recycling. The last one matches every run.
 /// errors  usage: the file is wrong; io
@@ -57,9 +62,18 @@ Result<std::optional<catalog::IntervalRules>> read_store_interval(Io& io, const 
 /// The path in the store of the run that saves in this directory; its last name if it is elsewhere.
 std::string run_in_store(const std::string& store, const std::string& run_directory);
 
-/// The policies by which a store was pruned before, by their sources: STORE/.ckpt/policies.json. If it cannot be read,
-/// all policies are new.
-using KnownPolicies = std::map<std::string, std::vector<std::string>>;  // source -> fingerprints
+/// Policies that were carried out, in full.
+struct AppliedPolicies {
+  std::string source{};                 ///< Policies::source
+  std::vector<std::string> policies{};  ///< policy_text of each
+  bool operator==(const AppliedPolicies&) const = default;
+};
+/// The policies by which a store was pruned before: STORE/.ckpt/policies.json. If it cannot be read, all policies are
+/// new.
+struct KnownPolicies {
+  std::map<std::string, std::vector<std::string>> fingerprints{};  ///< by source
+  std::optional<AppliedPolicies> last{};  ///< nothing: none, too long to record, or of a release without such records
+};
 KnownPolicies read_known_policies(Io& io, const std::string& store);
 /// Durable. Only while the store's trash is open.
 Result<> write_known_policies(Io& io, const std::string& store, const KnownPolicies& known);

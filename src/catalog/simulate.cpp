@@ -27,6 +27,7 @@ class Simulator {
     for (std::uint64_t step = schedule_.interval;; step += schedule_.interval) {
       save(step);
       CKPT_CHECK(prune());
+      note_moment(step);
       if (schedule_.until - step < schedule_.interval) break;
     }
     finish();
@@ -133,6 +134,19 @@ class Simulator {
     make_way();
     measure_losses();
     return {};
+  }
+
+  /// At every tenth of the saves.
+  void note_moment(std::uint64_t step) {
+    const std::uint64_t saves = schedule_.until / schedule_.interval;
+    const std::uint64_t tenth = out_.saves * kMoments / saves;
+    if (tenth == (out_.saves - 1) * kMoments / saves) return;
+    SimulatedMoment& moment = out_.moments.emplace_back(SimulatedMoment{.step = step});
+    for (const Checkpoint& one : live_) {
+      const bool weights_only = schedule_.optimizer_bytes != 0 && one.optimizer_bytes == 0;
+      moment.kept.push_back({.step = one.step, .weights_only = weights_only});
+      moment.bytes = plus(moment.bytes, one.bytes);
+    }
   }
 
   /// live_ stays in the order of steps.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "catalog/policy.hpp"
 #include "format/result.hpp"
@@ -16,6 +17,18 @@ struct Schedule {
   std::uint64_t optimizer_bytes = 0;
 };
 inline constexpr std::uint64_t kMostSimulatedSaves = 10'000;
+
+/// What is kept at one moment, just after a prune.
+struct SimulatedMoment {
+  struct Kept {
+    std::uint64_t step = 0;
+    bool weights_only = false;
+  };
+  std::uint64_t step = 0;    ///< of the newest save
+  std::vector<Kept> kept{};  ///< oldest first
+  std::uint64_t bytes = 0;   ///< of these
+};
+inline constexpr std::uint64_t kMoments = 10;
 
 /// Disk usage and risks of a run under a policy. Every save counts as verified; the trash is purged at its ttl. With
 /// `trash.recycle` the newest deleted sets have no grace, and the next save reuses their files: of weights for its
@@ -36,6 +49,7 @@ struct Simulation {
   std::uint64_t worst_loss_step = 0;
   /// Steps trained again if the newest is lost just before the next save, in the worst case.
   std::uint64_t worst_rework = 0;
+  std::vector<SimulatedMoment> moments{};  ///< at most kMoments, evenly spaced; the last is the end
 };
 
 /// errors  usage: no interval, more saves than kMostSimulatedSaves, numbers too large; those of retain

@@ -40,6 +40,24 @@ std::vector<Diagnosis> mounted(std::string type, std::vector<std::string> option
   return diagnose(facts, std::nullopt);
 }
 
+TEST(Doctor, SaysWhereAdviceChangesTheRootFileSystem) {
+  for (const char* option : {"ro", "barrier=0", "discard", "data=journal", "sync", "strictatime"}) {
+    VolumeFacts facts = good_volume();
+    facts.mount->options = {option};
+    facts.device = DeviceFacts{.scheduler = "bfq"};
+    std::size_t advised = 0;
+    for (const char* point : {"/ckpts", "/"}) {
+      facts.mount->point = point;
+      for (const Diagnosis& one : diagnose(facts, std::nullopt)) {
+        if (one.about != "mount options" && one.about != "scheduler") continue;
+        ++advised;
+        EXPECT_EQ(one.mend.starts_with("this changes the root file system"), facts.mount->point == "/") << one.mend;
+      }
+    }
+    EXPECT_EQ(advised, 4U) << option;
+  }
+}
+
 TEST(Doctor, FindsNothingWhereNothingIsWrong) {
   for (const auto& all : {diagnose(good_machine()), diagnose(good_volume(), 100)}) {
     for (const Diagnosis& one : all) EXPECT_EQ(one.health, Health::ok) << one.text;

@@ -39,6 +39,21 @@ TEST(Simulate, TheLastThreeWithoutATrashPeakAtFour) {
   EXPECT_EQ(outcome.worst_rework, 200U);
 }
 
+TEST(Simulate, TenMomentsShowWhatIsKept) {
+  Policy demoting = last(2, {});
+  demoting.keep.front().count.reset();
+  demoting.drop_optimizer_after = Duration{};
+  const Simulation outcome = simulated(demoting, schedule(10'000));
+  ASSERT_EQ(outcome.moments.size(), kMoments);
+  EXPECT_EQ(outcome.moments.front().step, 1000U);
+  EXPECT_EQ(outcome.moments.back().step, 10'000U);
+  EXPECT_EQ(outcome.moments.back().bytes, outcome.kept_bytes);
+  ASSERT_EQ(outcome.moments.back().kept.size(), 100U);
+  EXPECT_TRUE(outcome.moments.back().kept.front().weights_only);
+  EXPECT_FALSE(outcome.moments.back().kept.back().weights_only) << "the newest is never demoted";
+  EXPECT_EQ(simulated(last(3, {}), schedule(300)).moments.size(), 3U) << "fewer saves";
+}
+
 TEST(Simulate, WhatLiesInTheTrashTakesSpaceUntilItsGraceIsOver) {
   // A save every 100 minutes, kept in the trash for 250: two or three of them at once.
   EXPECT_EQ(simulated(last(3, kMinute * 250)).peak_bytes, (4 + 2) * kSize);

@@ -75,6 +75,8 @@ def case_bash_completes_names(sh):
     check(complete("ckpt", "list", "--tag", "p") == ["paper"], "no tag")
     check(complete("ckpt", "list", "--run", "h") == ["hf"], "no run")
     check(complete("ckpt", "verify", "st") == ["st"], "no path")
+    check(complete("ckpt", "policy", "s") == ["show", "simulate"] and complete("ckpt", "policy", "show", "s") == ["st"], "not the store after the action")
+    check(complete("ckpt", "policy", "init", "--preset", "p") == ["production"], "no preset")
     check("llama@12" in complete("ckpt", "verify", "llama@12", "--against", "lla"), "no name after --against")
     check(complete("ckpt", "ls", "llama", "@", "12", "--glob", "col") == ["column.w"], "no tensor")
 

@@ -95,6 +95,7 @@ TEST_P(HeldDirectoryTest, NoChangeBelowOneGoesThroughALink) {
   is_refused(io_->open(through + "new", {.mode = OpenOptions::Mode::write_new}));
   is_refused(io_->open(through + "precious", {.mode = OpenOptions::Mode::write_existing}));
   is_refused(replace_file(*io_, through + "precious", "overwritten"));
+  is_refused(create_file(*io_, through + "another", "created"));
   is_refused(hold_directory(*io_, at("store/run/link"), {}));
   EXPECT_EQ(io_->open(at("store/run/file_link"), {.mode = OpenOptions::Mode::write_existing}).error().code,
             Errc::linked);

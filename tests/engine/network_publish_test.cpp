@@ -61,6 +61,9 @@ TEST(NetworkPublish, SmallFilesAndMovesWhoseAnswersAreLostAreDone) {
   EXPECT_TRUE(replace_file(*io, "/d/note", "one"));
   EXPECT_TRUE(replace_file(*io, "/d/note", "two"));
   EXPECT_EQ(disk.text("/d/note"), "two");
+  EXPECT_TRUE(create_file(*io, "/d/new", "one"));
+  EXPECT_EQ(create_file(*io, "/d/new", "two").error().code, Errc::target_exists);
+  EXPECT_EQ(disk.text("/d/new"), "one");
   EXPECT_TRUE(move_checkpoint(*io, "/d/c", "/d/t/c"));
   EXPECT_EQ(disk.text("/d/t/c/manifest.json"), "{}");
   EXPECT_FALSE(move_checkpoint(*io, "/d/c", "/d/t/e")) << "there is nothing any more";

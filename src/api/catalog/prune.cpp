@@ -394,9 +394,14 @@ Result<> remember_policies(Io& io, const PrunePlan& plan) {
   if (plan.aborted) return {};
   KnownPolicies known = read_known_policies(io, plan.store);
   std::vector<std::string> fingerprints;
-  for (const PrunePart& part : plan.parts) fingerprints.push_back(part.fingerprint);
-  if (known[plan.known_as] == fingerprints) return {};
-  known[plan.known_as] = std::move(fingerprints);
+  AppliedPolicies applied{.source = plan.policies.source};
+  for (const PrunePart& part : plan.parts) {
+    fingerprints.push_back(part.fingerprint);
+    applied.policies.push_back(catalog::policy_text(part.policy));
+  }
+  if (known.fingerprints[plan.known_as] == fingerprints && known.last == applied) return {};
+  known.fingerprints[plan.known_as] = std::move(fingerprints);
+  known.last = std::move(applied);
   return write_known_policies(io, plan.store, known);
 }
 
@@ -467,8 +472,8 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   plan.warnings = std::move(scanned.warnings);
   for (const catalog::Policy& policy : plan.policies.policies) {
     PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
-    const auto seen = known.find(plan.known_as);
-    part.first_run = seen == known.end() ||
+    const auto seen = known.fingerprints.find(plan.known_as);
+    part.first_run = seen == known.fingerprints.end() ||
                      std::find(seen->second.begin(), seen->second.end(), part.fingerprint) == seen->second.end();
     plan.parts.push_back(std::move(part));
   }

@@ -14,6 +14,12 @@ constexpr std::array<std::string_view, 12> kShared{"nfs",  "nfs4", "lustre", "ce
                                                    "cifs", "smb3", "afs",    "9p",   "glusterfs", "virtiofs"};
 constexpr std::uint64_t kFewInodes = 10000;
 
+/// Advice that changes the mount or its disk. That of the root file system concerns more than checkpoints.
+std::string with_scope(const Mount& mount, const std::string& mend) {
+  if (mount.point != "/") return mend;
+  return "this changes the root file system of the whole machine; its administrator may run: " + mend;
+}
+
 bool is_shared(const std::string& type) {
   return std::ranges::find(kShared, type) != kShared.end() || type.starts_with("fuse.");
 }
@@ -43,8 +49,8 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   if (!facts.mount) return;
   const Mount& mount = *facts.mount;
   const std::string again = fmt::format("mount -o remount,{{}} {}", mount.point);
-  const auto add = [&](Health health, std::string text, std::string mend) {
-    out.push_back({health, "mount options", std::move(text), std::move(mend)});
+  const auto add = [&](Health health, std::string text, const std::string& mend) {
+    out.push_back({health, "mount options", std::move(text), with_scope(mount, mend)});
   };
   const auto remount = [&](std::string_view options) { return fmt::format(fmt::runtime(again), options); };
   if (mount.has("ro")) add(Health::fail, "mounted read-only", remount("rw"));
@@ -53,7 +59,7 @@ void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
   if (mount.has("discard")) {
     add(Health::note, "mounted with discard: deleting large files is slow",
-        remount("nodiscard") + " && systemctl enable --now fstrim.timer");
+        fmt::format("{}; then systemctl enable --now fstrim.timer", remount("nodiscard")));
   }
   if (mount.value_of("data") == "journal") {
     add(Health::warn, "data=journal: every byte is written twice", "remount with data=ordered");
@@ -131,8 +137,9 @@ void diagnose_device(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
   if (device.scheduler.empty()) return;
   if (device.scheduler == "bfq" && !device.rotational) {
+    const std::string mend = "echo none > /sys/block/DISK/queue/scheduler";
     out.push_back({Health::warn, "scheduler", "the bfq scheduler costs throughput on an SSD",
-                   "echo none > /sys/block/DISK/queue/scheduler"});
+                   facts.mount ? with_scope(*facts.mount, mend) : mend});
   } else {
     out.push_back({Health::ok, "scheduler", fmt::format("scheduler {}", device.scheduler)});
   }

@@ -137,21 +137,22 @@ void explain(SavePlan& plan, const SavePlanRequest& request) {
     if (failures ? one.lost < best.lost * kWorthwhile : one.costs.stall_s < best.costs.stall_s) plan.chosen = i;
   }
   const SaveChoice& chosen = plan.choices[plan.chosen];
-  std::string& text = plan.explanation;
-  text = failures ? fmt::format("{} saves, {:.2f} % lost time", chosen.name, chosen.lost * 100)
-                  : fmt::format("{} saves, least stall", chosen.name);
-  if (plan.choices.size() == 1) text = fmt::format("{} saves", chosen.name);
+  std::string& text = plan.limit;
+  std::string head = failures ? fmt::format("{} saves, {:.2f} % lost time", chosen.name, chosen.lost * 100)
+                              : fmt::format("{} saves, least stall", chosen.name);
+  if (plan.choices.size() == 1) head = fmt::format("{} saves", chosen.name);
   if (chosen.reason == "failure rate") {
-    text += "; balances the cost of saves against failures";
+    text = "balances the cost of saves against failures";
   } else if (chosen.reason == "drain") {
-    text += "; limited by the time until a save is durable";
+    text = "limited by the time until a save is durable";
   } else if (chosen.reason == "rework") {
-    text += "; limited by --rework";
+    text = "limited by --rework";
   } else {
-    text += "; saves at most 5 % of the time";
+    text = "saves at most 5 % of the time";
   }
   if (chosen.remote_every > 1)
     text += fmt::format("; 1 of {} saves goes to the storage, the most it can take", chosen.remote_every);
+  plan.explanation = head + "; " + text;
 }
 
 ModelSize size_of(std::string name, double parameters, const catalog::StateBytes& state,
@@ -191,15 +192,15 @@ void add_volume(SavePlan& plan, const SavePlanRequest& request) {
 }
 
 void warn(SavePlan& plan, const SavePlanRequest& request) {
-  if (request.mtbf_s <= 0) plan.warnings.push_back("no failure rate given: only the base rule applies");
+  if (request.mtbf_s <= 0) plan.warnings.push_back("no failure rate given: only the rule of thumb applies");
   for (const SaveChoice& choice : plan.choices) {
     if (choice.base.rework_missed)
       plan.warnings.push_back(
-          fmt::format("{}: because of the {}, the base rule saves less often than --rework requires", choice.name,
+          fmt::format("{}: because of the {}, the rule of thumb saves less often than --rework requires", choice.name,
                       catalog::limit_name(choice.base.limit)));
     if (choice.base.saves_too_rarely)
       plan.warnings.push_back(
-          fmt::format("{}: fewer than 200 saves per failure: the base rule saves too rarely", choice.name));
+          fmt::format("{}: fewer than 200 saves per failure: the rule of thumb saves too rarely", choice.name));
   }
 }
 
@@ -252,7 +253,20 @@ Result<SavePlan> plan_saves(const SavePlanRequest& request) {
   explain(out, request);
   add_volume(out, request);
   warn(out, request);
+  const catalog::Sharding& ranks = request.sharding;
+  const double count =
+      static_cast<double>(ranks.tensor) * static_cast<double>(ranks.pipeline) * static_cast<double>(ranks.data);
+  out.gpus = request.gpus;
+  if (out.gpus == 0 && count > 1 && count < 1e15) out.gpus = static_cast<std::uint64_t>(count);
   return out;
+}
+
+double lost_share(const SaveChoice& choice) {
+  return choice.costs.mtbf_s > 0 ? choice.lost : choice.overhead;
+}
+
+double gpu_hours_a_day(const SavePlan& plan, const SaveChoice& choice) {
+  return static_cast<double>(plan.gpus) * 24 * lost_share(choice);
 }
 
 std::uint64_t most_in_trash(double trash_s, double between_saves_s) {
@@ -270,7 +284,7 @@ std::vector<catalog::CurvePoint> curve_of(const SaveChoice& choice, std::size_t 
 std::vector<catalog::CurveMark> marks_of(const SaveChoice& choice) {
   std::vector<catalog::CurveMark> out;
   if (choice.best_s > 0) out.push_back({choice.best_s, "best"});
-  if (choice.base.interval_s > 0) out.push_back({choice.base.interval_s, "base rule"});
+  if (choice.base.interval_s > 0) out.push_back({choice.base.interval_s, "rule of thumb"});
   return out;
 }
 

@@ -31,6 +31,7 @@ struct SavePlanRequest {
   double step_s = 0;                ///< 0 = unknown
   std::vector<std::string> keep{};  ///< values of --keep
   std::optional<catalog::RankMemory> rank_memory{};
+  std::uint64_t gpus = 0;  ///< of the job; 0: as many as ranks, if there are several
 };
 
 /// One way to save: "blocking", "async", or "tiers": asynchronous to the nodes' own disks, with every k-th save drained
@@ -83,6 +84,8 @@ struct SavePlan {
   std::size_t chosen = 0;     ///< of `choices`: that which loses least (of two nearly equal ones the first); without a
                               ///< failure rate, that stalls least
   std::string explanation{};  ///< the reason for the choice, and what determines its interval
+  std::string limit{};        ///< what determines its interval
+  std::uint64_t gpus = 0;     ///< of the job; 0 = not known
   std::vector<Sensitivity> sensitivity{};  ///< only with a failure rate
   double bytes_a_day = 0;                  ///< written, at the chosen interval
   std::uint64_t trashed = 0;               ///< checkpoints in the trash at most, at the chosen interval
@@ -92,6 +95,11 @@ struct SavePlan {
 
 /// errors   usage: no parameters, no bandwidth, an unknown preset, a rule that cannot be read
 Result<SavePlan> plan_saves(const SavePlanRequest& request);
+
+/// The share of time that a choice loses: `lost`, or without a failure rate that of its stalls.
+double lost_share(const SaveChoice& choice);
+/// The same in GPU hours a day; 0 where the GPUs are not known.
+double gpu_hours_a_day(const SavePlan& plan, const SaveChoice& choice);
 
 /// The greatest number of checkpoints in the trash, if a prune after each save deletes one and purges those older than
 /// `trash_s`.

@@ -38,6 +38,23 @@ Result<> write_temporary(Io& io, const std::string& path, std::string_view bytes
   return closed;
 }
 
+Result<> put_in_place(Io& io, const std::string& path, std::string_view bytes, RenameMode mode) {
+  const std::string temporary = path + std::string(kTemporarySuffix);
+  auto done = write_temporary(io, temporary, bytes);
+  if (done) done = rename_and_look(io, temporary, path, mode);
+  if (!done) {
+    static_cast<void>(io.unlink(temporary));
+    return done;
+  }
+  auto synced = io.sync_dir(parent_path(path));
+  if (synced) return synced;
+  Error error = std::move(synced).error();
+  error.code = Errc::not_durable;
+  error.message = path + (mode == RenameMode::replace ? ": replaced" : ": created") +
+                  ", but possibly not durable: " + error.message;
+  return fail(std::move(error));
+}
+
 }  // namespace
 
 Result<> rename_and_look(Io& io, const std::string& from, const std::string& to, RenameMode mode) {
@@ -51,19 +68,11 @@ Result<> rename_and_look(Io& io, const std::string& from, const std::string& to,
 }
 
 Result<> replace_file(Io& io, const std::string& path, std::string_view bytes) {
-  const std::string temporary = path + std::string(kTemporarySuffix);
-  auto done = write_temporary(io, temporary, bytes);
-  if (done) done = rename_and_look(io, temporary, path, RenameMode::replace);
-  if (!done) {
-    static_cast<void>(io.unlink(temporary));
-    return done;
-  }
-  auto synced = io.sync_dir(parent_path(path));
-  if (synced) return synced;
-  Error error = std::move(synced).error();
-  error.code = Errc::not_durable;
-  error.message = path + ": replaced, but possibly not durable: " + error.message;
-  return fail(std::move(error));
+  return put_in_place(io, path, bytes, RenameMode::replace);
+}
+
+Result<> create_file(Io& io, const std::string& path, std::string_view bytes) {
+  return put_in_place(io, path, bytes, RenameMode::no_replace);
 }
 
 Result<> replace_shared_file(Io& io, const std::string& path, std::string_view bytes) {

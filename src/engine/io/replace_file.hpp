@@ -20,6 +20,10 @@ Result<> replace_file(Io& io, const std::string& path, std::string_view bytes);
 /// errors  locked: another one holds the lock for more than 10 s
 Result<> replace_shared_file(Io& io, const std::string& path, std::string_view bytes);
 
+/// Creates a small file in the same way; one that exists is never replaced.
+/// errors  target_exists; not_durable: the file is in place
+Result<> create_file(Io& io, const std::string& path, std::string_view bytes);
+
 /// Suffix of temporary names; readers of a directory skip them.
 constexpr std::string_view kTemporarySuffix = ".tmp";
 
