@@ -146,6 +146,8 @@ def case_diff_compares_tied_names_blobs_and_values(sh):
     sh.run("diff", "tied.pt", "without.pt", out=[" 1 identical, 0 different, 0 only here, 0 only there", "tied names that are only here: head$"])
     sh.run("diff", "without.pt", "tied.pt", out="tied names that are only there: head$")
     sh.run("diff", "tied.pt", "renamed.pt", out=[" 1 identical, 0 different, 0 only here", "only here: emb$"])
+    sh.run("diff", "lr.pt", "without.pt", out=r"^note +plain values that are only here: lr$")
+    sh.run("diff", "without.pt", "lr.pt", out=r"^note +plain values that are only there: lr$")
     sh.run("diff", "lr.pt", "lr2.pt", out=[" 1 identical", r"^note +plain values that differ: lr \(0.1 here, 0.2 there\)$"])
     for name, attribute in (("p", 1), ("q", 2)):
         torch_save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": attribute})}, sh.path(name + ".pt"))

@@ -48,6 +48,24 @@ def case_beside_another_tools_checkpoints_the_latest_goes_by_step(sh):
     sh.run("rm", "demo@20", "demo@8", *STORE, code=3, out="^deleted demo@8, ", err="demo@20: not deleted: the newest of its run")
 
 
+def case_latest_tells_what_newer_is_passed_over(sh):
+    best, newest = make_store(sh)
+    sh.run("inspect", "demo@latest", *STORE, not_err="newer")
+    (newest / "manifest.json").unlink()
+    for words in (("inspect", "demo@latest"), ("verify", "demo@latest"), ("convert", "demo@latest", "out")):
+        sh.run(*words, *STORE, err="^note: using demo@7; newer, but unfinished or damaged: demo@8$")
+
+
+def case_the_store_of_a_path_comes_before_the_environment(sh):
+    make_store(sh)
+    shutil.copytree(sh.path("runs"), sh.path("other"))
+    here = "runs/demo/step-000000007.g1"
+    sh.run("mark", here, "--tag", "t", env={"CKPT_STORE": "other"}, out="^demo@7   .*tags t$")
+    check(sh.run("list", "-q", "--tag", "t", *STORE).out.split() == ["demo@step-000000007.g1"], "not marked")
+    sh.run("list", "-q", "--tag", "t", "--store", "other", not_out="demo")
+    sh.run("rm", here, "--store", "other", code=2, err=f"{here}: not in the store other$")
+
+
 def case_an_id_names_a_checkpoint(sh):
     best, _ = make_store(sh)
     one = next(c for c in sh.document("list", *STORE)["data"]["checkpoints"] if c["step"] == 7)

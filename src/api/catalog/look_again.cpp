@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "api/catalog/lacking_files.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "engine/io/exceptions_to_result.hpp"
 
@@ -41,6 +42,8 @@ RecheckedCheckpoint look_at(Session& session, const std::string& store, const En
   // Its name shows the format: no other is tried.
   const auto report = verify(session, {.path = path, .from = known.foreign ? "" : "ckpt", .quick = true});
   out.state = known.checkpoint.state;
+  if (report && report->ok && known.foreign && !known.checkpoint.link) out.reason = lacks_text(session.io, path);
+  if (!out.reason.empty()) out.state = State::corrupt;
   if (report && report->ok) return out;
   const bool mendable = report && !known.foreign && catalog::is_repairable(session.io, path);
   out.state = !report ? State::unreadable : mendable ? State::repairable : State::corrupt;

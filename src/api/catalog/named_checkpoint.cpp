@@ -15,6 +15,7 @@
 #include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
@@ -23,6 +24,19 @@ constexpr auto kPatience = std::chrono::minutes(1);  // of the other ranks, whil
 
 Deadline soon() {
   return std::chrono::steady_clock::now() + kPatience;
+}
+
+/// Of the newest usable checkpoint of a run: newer ones that it stands for.
+Result<std::string> newer_unusable(FoundByName& found) {
+  CKPT_TRY(const auto entries, select_entries(found.catalog.database(), {.run = found.entry.checkpoint.run}));
+  const catalog::ShortNames labels(entries);
+  NameList newer;
+  for (const catalog::Entry& entry : entries)
+    if (entry.checkpoint.state < catalog::State::committed &&
+        committed_before(found.entry.checkpoint, entry.checkpoint))
+      newer.add(labels.of(entry));
+  if (newer.count() == 0) return std::string();
+  return fmt::format("using {}; newer, but unfinished or damaged: {}", labels.of(found.entry), newer.text());
 }
 
 }  // namespace
@@ -124,6 +138,12 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
 
 Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) {
   const auto find = [&]() -> Result<FoundSource> {
+    if (named.word.ends_with("@latest")) {
+      CKPT_TRY(auto found, find_by_name(session.io, named));
+      if (!found) return FoundSource{.path = named.word};
+      CKPT_TRY(std::string note, newer_unusable(*found));
+      return FoundSource{.path = found->entry.path(named.store), .note = std::move(note)};
+    }
     CKPT_TRY(const std::string path, find_path(session.io, named));
     if (named.exact) return FoundSource{.path = path};
     return newest_at(session.io, path, named.now);

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "api/catalog/lacking_files.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "convert/detection.hpp"
@@ -78,13 +77,6 @@ Result<FoundSource> newest_of_store(Io& io, const std::string& path, catalog::Ti
                                    path, *runs.begin(), path)});
 }
 
-/// A name without its digits: "checkpoint-", "step-.g".
-std::string form_of(const std::string& name) {
-  std::string out;
-  std::ranges::copy_if(name, std::back_inserter(out), [](char c) { return c < '0' || c > '9'; });
-  return out;
-}
-
 /// Names show the newest if all have one form with a step, or a generation, and no other has the same.
 bool is_unambiguous(const std::vector<OneCheckpoint>& newest_first) {
   const std::string form = form_of(newest_first.front().name);
@@ -107,19 +99,6 @@ std::vector<std::string> newer_unfinished(const std::vector<DirEntry>& entries, 
   return out;
 }
 
-/// Files of the checkpoint before that the newest lacks, by their names without digits: an optimizer that was left out.
-std::vector<std::string> lacking(Io& io, const std::string& newest, const std::string& before) {
-  const auto has = io.list(newest);
-  const auto had = io.list(before);
-  std::vector<std::string> out;
-  if (!has || !had) return out;
-  std::set<std::string> forms;
-  for (const DirEntry& entry : *has) forms.insert(form_of(entry.name));
-  for (const DirEntry& entry : *had)
-    if (!forms.contains(form_of(entry.name))) out.push_back(entry.name);
-  return out;
-}
-
 /// The newest of the checkpoints in a directory, and what could make another one the right one.
 Result<FoundSource> newest_of_directory(Io& io, const std::string& root, const std::vector<OneCheckpoint>& below) {
   const OneCheckpoint& newest = below.front();
@@ -130,7 +109,7 @@ Result<FoundSource> newest_of_directory(Io& io, const std::string& root, const s
   if (const auto passed_over = newer_unfinished(entries, newest); !passed_over.empty())
     out.note += fmt::format("; not a complete checkpoint: {}", name_list(passed_over));
   if (below.size() == 1) return out;
-  if (const auto missing = lacking(io, out.path, join_path(root, below[1].name)); !missing.empty())
+  if (const auto missing = lacking_files(io, out.path, join_path(root, below[1].name)); !missing.empty())
     out.note += fmt::format("; it lacks {}, which {} has", name_list(missing), below[1].name);
   return out;
 }

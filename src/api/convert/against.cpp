@@ -137,6 +137,9 @@ class Comparison {
     }
   }
 
+  static std::string_view meaning_of(const Tensor& tensor) {
+    return tensor.true_dtype.empty() ? dtype_name(tensor.dtype) : std::string_view(tensor.true_dtype);
+  }
   bool is_blob(std::uint32_t tensor) const { return here_.tensors[tensor].role == Role::blob; }
   static bool holds_values(const Map& map) {
     return std::ranges::find(map.findings, Skipped::unless_blobs, &Finding::skipped) != map.findings.end();
@@ -149,6 +152,8 @@ class Comparison {
       blobs_.emplace_back(mine.name);
       return;
     }
+    if (tensor.true_dtype != twin.true_dtype)
+      meanings_.push_back(fmt::format("{} ({} here, {} there)", mine.name, meaning_of(tensor), meaning_of(twin)));
     const TensorPair pair{mine.tensor, theirs.tensor, tensor.dtype};
     if (twin.dtype == tensor.dtype && twin.shape == tensor.shape) {
       pairs_.push_back(pair);
@@ -180,6 +185,7 @@ class Comparison {
     note_names("tied on one side only, with the same values: ", ties_);
     note_names("tied names that are only here: ", only_here.ties);
     note_names("tied names that are only there: ", only_there.ties);
+    note_names("pairs on one side, complex numbers on the other: ", meanings_);
     note_names("blobs that differ: ", blobs_);
     note_names("blobs that are only here: ", only_here.blobs);
     note_names("blobs that are only there: ", only_there.blobs);
@@ -200,13 +206,25 @@ class Comparison {
     std::unordered_map<std::string_view, const Value*> theirs;
     for (const NamedObject& object : there_.objects) theirs.emplace(object.name, &object.value);
     std::vector<std::string> texts;
+    std::vector<std::string> only_here;
     for (const NamedObject& object : here_.objects) {
       const auto found = theirs.find(object.name);
-      if (found == theirs.end() || same_value(object.value, *found->second)) continue;
+      if (found == theirs.end()) {
+        only_here.push_back(object.name);
+        continue;
+      }
+      const Value& other = *found->second;
+      theirs.erase(found);
+      if (same_value(object.value, other)) continue;
       texts.push_back(fmt::format("{} ({} here, {} there)", object.name, value_text(object.value, kValueShown),
-                                  value_text(*found->second, kValueShown)));
+                                  value_text(other, kValueShown)));
     }
     note_names("plain values that differ: ", texts);
+    note_names("plain values that are only here: ", only_here);
+    std::vector<std::string> only_there;
+    for (const NamedObject& object : there_.objects)
+      if (theirs.contains(object.name)) only_there.push_back(object.name);
+    note_names("plain values that are only there: ", only_there);
   }
 
   Session& session_;
@@ -221,6 +239,7 @@ class Comparison {
   std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared
   std::vector<std::string_view> measured_labels_{};
   std::vector<std::string> ties_{};
+  std::vector<std::string> meanings_{};
   std::vector<std::string> blobs_{};                                       ///< different ones
   const bool holds_values_ = holds_values(here_) || holds_values(there_);  ///< parts of tensors are only in blobs
 };
