@@ -404,8 +404,9 @@ int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed,
 /* Opens the newest checkpoint whose structure is complete. Release with ckpt_checkpoint_free. 10 if there is no
  * checkpoint, 15 if none is complete. Collective. */
 int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);
-/* Opens a checkpoint by path, in any format that ckpt reads; `options` may be NULL. 12 if the format is unknown, 13 if
- * files are missing. Local. */
+/* Opens a checkpoint by path, in any format that ckpt reads; of a directory of checkpoints (a run, a store with one run,
+ * a trainer's output directory) the newest. `options` may be NULL. 12 if the format is unknown, 13 if files are missing.
+ * Local. */
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint);
 void ckpt_checkpoint_free(ckpt_checkpoint* checkpoint);
 uint64_t ckpt_checkpoint_step(const ckpt_checkpoint* checkpoint);

@@ -253,6 +253,10 @@ TEST_F(CApi, ACheckpointDescribesWhatItHolds) {
   EXPECT_EQ(ckpt_checkpoint_json(checkpoint, &again), 0);
   EXPECT_EQ(again, json) << "valid as long as the checkpoint";
   ckpt_checkpoint_free(checkpoint);
+  ASSERT_EQ(ckpt_commit(begin(run, 12), nullptr), 0) << why();
+  ASSERT_EQ(ckpt_checkpoint_open(run_.c_str(), nullptr, &checkpoint), 0) << why();
+  EXPECT_EQ(ckpt_checkpoint_step(checkpoint), 12u) << "of a run's directory, the newest";
+  ckpt_checkpoint_free(checkpoint);
   EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
