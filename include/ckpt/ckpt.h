@@ -425,7 +425,8 @@ int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, 
  *   objects   [{name, value}]: values that are no tensors, as text, shortened as in `ckpt ls --json`
  * Non-ASCII bytes of text that is not UTF-8 are written as %XX. Local. */
 int ckpt_checkpoint_json(ckpt_checkpoint* checkpoint, const char** json);
-/* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. Local. */
+/* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. 12 for compressed tensors of
+ * PyTorch DCP: convert the checkpoint first. Local. */
 int ckpt_read_plan(ckpt_checkpoint* checkpoint, const ckpt_read* reads, uint64_t read_count, ckpt_load_report* report);
 /* Reads one part: see ckpt_read. Local. */
 int ckpt_read_into(ckpt_checkpoint* checkpoint, const char* name, const uint64_t* offset, const uint64_t* extent,

@@ -278,6 +278,17 @@ TEST_F(CApi, ACheckpointOfAnotherToolDescribesItsTiesAndValues) {
   ckpt_checkpoint_free(checkpoint);
 }
 
+TEST_F(CApi, CompressedDataIsRefusedNotReturned) {
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_open(CKPT_GOLDEN_DIR "/torch/dcp_zstd/ckpt", nullptr, &checkpoint), 0) << why();
+  std::vector<char> values(6 * 5 * 4 * 4);
+  EXPECT_EQ(
+      ckpt_read_into(checkpoint, "optimizer.state.cube.exp_avg", nullptr, nullptr, 0, values.data(), values.size()),
+      12);
+  EXPECT_NE(why().find("compressed"), std::string::npos) << why();
+  ckpt_checkpoint_free(checkpoint);
+}
+
 TEST_F(CApi, ARankThatHoldsNothingOfATensorMayAddIt) {
   // Trailing ranks of a division may hold no row, and a tensor may have none at all.
   ckpt_run* run = open();
