@@ -96,6 +96,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> NoReturn:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         path = program()
+        if os.path.realpath(path) == os.path.realpath(sys.argv[0]):  # found on PATH: the script that calls this function
+            raise errors.unsupported("the command is not installed next to this package",
+                                     hint="install the package with pip, or set CKPT")
         os.execv(path, [path, *words])
     except (errors.Error, OSError) as reason:
         print(f"ckpt: {reason}", file=sys.stderr)

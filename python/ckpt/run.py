@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import operator
 import os
 import pathlib
 import re
@@ -138,6 +139,9 @@ class Run:
         catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
         """
         self.path = os.fspath(path)
+        for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
+            if value is not None and value < 0:
+                raise errors.usage(f"{name} is {value}, less than 0")
         options = _library.OptionsStruct(
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
             every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
@@ -158,6 +162,7 @@ class Run:
         errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
                  IOFailure
         """
+        step = _number_of(step)
         flat = _tree.flatten(tree)
         with self._lock:
             save = c_void_p()
@@ -215,7 +220,7 @@ class Run:
         """
         answer = c_int()
         with self._lock:
-            _library.check(_library.library().ckpt_should_save(self._open(), step, byref(answer)))
+            _library.check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)))
         return answer.value != 0
 
     @property
@@ -266,6 +271,13 @@ class Run:
         if not found:
             raise errors.not_found(f"{self.path}: no checkpoint of step {step}")
         return open_checkpoint(max(found)[1])
+
+
+def _number_of(step: int) -> int:
+    number = operator.index(step)
+    if not 0 <= number < 1 << 64:
+        raise errors.usage(f"step {number} is not between 0 and 2^64 - 1")
+    return number
 
 
 def _set(save: c_void_p, meta: Mapping[str, str], metrics: Mapping[str, float]) -> None:

@@ -91,6 +91,15 @@ def test_the_module_is_the_command(tmp_path):
     assert missing.returncode == 10
 
 
+def test_a_script_that_finds_only_itself_does_not_run_forever(tmp_path):
+    script = tmp_path / "ckpt"
+    script.write_text(f"#!{sys.executable}\nimport sys, ckpt.commands\nckpt.commands.main()\n")
+    script.chmod(0o755)
+    run = subprocess.run([script, "version"], capture_output=True, text=True, timeout=60,
+                         env={"PATH": str(tmp_path), "PYTHONPATH": os.environ["PYTHONPATH"]})
+    assert run.returncode == 12 and "not installed" in run.stderr
+
+
 STOPPABLE = """#!/bin/sh
 trap 'sleep 0.3; touch "$(dirname "$0")/ended"; exit 130' INT
 touch "$(dirname "$0")/ready"

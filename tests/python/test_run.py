@@ -208,6 +208,18 @@ def test_steps_and_pending(run_path):
     run.close()
 
 
+def test_numbers_out_of_range_are_refused(run_path):
+    with ckpt.Run(run_path) as run:
+        for step in (-1, 1 << 64):
+            with pytest.raises(ckpt.Usage, match="step"):
+                run.save(step, {})
+            with pytest.raises(ckpt.Usage, match="step"):
+                run.should_save(step)
+    for wrong in ({"every": -1}, {"every_seconds": -0.5}, {"staging": -1}):
+        with pytest.raises(ckpt.Usage, match="less than 0"):
+            ckpt.Run(run_path, **wrong)
+
+
 def test_should_save_and_stop(run_path):
     with ckpt.Run(run_path, every=3) as run:
         assert [step for step in range(10) if run.should_save(step)] == [3, 6, 9]
