@@ -1,5 +1,5 @@
 """python -m ckpt ARGUMENTS: the command itself."""
 
-from .commands import main
+from ._program import main
 
 main()

@@ -6,15 +6,13 @@ import ctypes
 import functools
 import json
 import os
-import pathlib
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
 from typing import Any, List, Sequence, Tuple
 
-from . import errors
+from . import _program, errors
 
 ABI_VERSION = 1
 LIBRARY = "libckpt.so.1"
-INSTALLED = pathlib.Path(__file__).resolve().parent / "_native"  # the tree that `cmake --install` makes in the wheel
 
 
 class TensorStruct(Structure):
@@ -81,8 +79,8 @@ def library_path() -> str:
     given = os.environ.get("CKPT_LIBRARY")
     if given:
         return given
-    installed = INSTALLED / "lib" / LIBRARY
-    return str(installed) if installed.exists() else LIBRARY
+    installed = os.path.join(_program.INSTALLED, "lib", LIBRARY)
+    return installed if os.path.exists(installed) else LIBRARY
 
 
 @functools.lru_cache(maxsize=None)
@@ -134,5 +132,5 @@ def read_struct(name: str, offset: Sequence[int], extent: Sequence[int], address
                       nbytes)
 
 
-__all__ = ["INSTALLED", "OptionsStruct", "ReadStruct", "ReportStruct", "StatsStruct", "TensorStruct", "byref",
+__all__ = ["OptionsStruct", "ReadStruct", "ReportStruct", "StatsStruct", "TensorStruct", "byref",
            "check", "library", "numbers", "read_struct", "text"]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
-import sys
 import warnings
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import _library, errors
+from . import _program, errors
 
 PathLike = Union[str, "os.PathLike[str]"]
 _STOPPED = (130, 143)  # by SIGINT, SIGTERM
@@ -79,32 +77,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
-def program() -> str:
-    """The command: CKPT if it is set, else the one installed with this package, else the one on PATH."""
-    given = os.environ.get("CKPT")
-    if given:
-        return given
-    installed = _library.INSTALLED / "bin" / "ckpt"
-    found = str(installed) if installed.exists() else shutil.which("ckpt")
-    if found is None:
-        raise errors.unsupported("the command ckpt is not installed", hint="install the package with pip, or set CKPT")
-    return found
-
-
-def main(arguments: Optional[Sequence[str]] = None) -> NoReturn:
-    """Becomes the command itself, with these arguments or those of the process."""
-    words = sys.argv[1:] if arguments is None else arguments
-    try:
-        path = program()
-        if os.path.realpath(path) == os.path.realpath(sys.argv[0]):  # found on PATH: the script that calls this function
-            raise errors.unsupported("the command is not installed next to this package",
-                                     hint="install the package with pip, or set CKPT")
-        os.execv(path, [path, *words])
-    except (errors.Error, OSError) as reason:
-        print(f"ckpt: {reason}", file=sys.stderr)
-        sys.exit(12)
-
-
 def options(given: Mapping[str, Any]) -> List[str]:
     """Keyword arguments as options: keep_last=3 is --keep-last=3, True a flag, a list one option for each item; None
     and False are left out.
@@ -136,7 +108,10 @@ def run(verb: str, *positional: PathLike, **given: Any) -> Result:
     errors   those of the command. Answers "no" (exit code 1) and "partly done" (3) are results; the latter is also a
              Python warning.
     """
-    words = [program(), verb, "--json", "--progress=none", *options(given), "--", *(os.fspath(word) for word in positional)]
+    program = _program.program()
+    if program is None:
+        raise errors.unsupported("the command ckpt is not installed", hint="install the package with pip, or set CKPT")
+    words = [program, verb, "--json", "--progress=none", *options(given), "--", *(os.fspath(word) for word in positional)]
     child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              start_new_session=True)  # Ctrl-C reaches it once, through _finish
     text, messages = _finish(child)

@@ -93,7 +93,7 @@ def test_the_module_is_the_command(tmp_path):
 
 def test_a_script_that_finds_only_itself_does_not_run_forever(tmp_path):
     script = tmp_path / "ckpt"
-    script.write_text(f"#!{sys.executable}\nimport sys, ckpt.commands\nckpt.commands.main()\n")
+    script.write_text(f"#!{sys.executable}\nimport ckpt._program\nckpt._program.main()\n")
     script.chmod(0o755)
     run = subprocess.run([script, "version"], capture_output=True, text=True, timeout=60,
                          env={"PATH": str(tmp_path), "PYTHONPATH": os.environ["PYTHONPATH"]})

@@ -175,8 +175,8 @@ def test_failures_are_exceptions_with_the_ids_of_the_command(tmp_path):
 
 def test_a_damaged_tensor_is_reported_not_returned(tmp_path):
     with ckpt.Run(tmp_path / "run") as run:
-        run.save(1, {"w": torch.zeros(1000)})
-    shard = next(path for path in tmp_path.rglob("*.safetensors") if path.stat().st_size >= 4000)
+        run.save(1, {"w": torch.zeros(100_000)})
+    shard = max(tmp_path.rglob("*.safetensors"), key=lambda path: path.stat().st_size)
     shard.chmod(0o600)
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1

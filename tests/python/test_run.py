@@ -233,15 +233,15 @@ def test_should_save_and_stop(run_path):
 def test_a_damaged_checkpoint_is_skipped(run_path):
     with ckpt.Run(run_path) as run:
         for step in (1, 2):
-            run.save(step, {"w": torch.full((1000,), float(step)), "n": step})
+            run.save(step, {"w": torch.full((100_000,), float(step)), "n": step})
         shard = max(run_path.glob("step-000000002*/**/*.safetensors"), key=lambda path: path.stat().st_size)
         shard.chmod(0o600)
         data = bytearray(shard.read_bytes())
         data[-1] ^= 1
         shard.write_bytes(data)
-        into = {"w": torch.zeros(1000), "n": 0}
+        into = {"w": torch.zeros(100_000), "n": 0}
         report = run.load(into=into)
-        assert report.step == 1 and report.skipped == 1 and into["n"] == 1 and into["w"].sum() == 1000
+        assert report.step == 1 and report.skipped == 1 and into["n"] == 1 and into["w"].sum() == 100_000
         assert run.load().tree["n"] == 1
         with pytest.raises(ckpt.Corrupt):
             run.load(2)
