@@ -52,8 +52,9 @@ class Pending:
     wait, done, or else when the run is closed.
     """
 
-    def __init__(self, run: Run, handle: int, step: int) -> None:
-        self._run = run
+    def __init__(self, lock: threading.RLock, handle: int, step: int) -> None:
+        """lock    of the run; handle    a ckpt_pending, owned from here on"""
+        self._lock = lock
         self._handle = handle
         self.step = step
         weakref.finalize(self, _library.library().ckpt_pending_free, handle)
@@ -67,7 +68,7 @@ class Pending:
         end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left_ms = (end - time.monotonic()) * 1000
-            with self._run._lock:
+            with self._lock:
                 code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
                 if code != _LOCKED:
                     _library.check(code)
@@ -78,7 +79,7 @@ class Pending:
     def done(self) -> bool:
         """Whether the checkpoint is durable. Does not wait. errors: the save's failure"""
         answer = c_int()
-        with self._run._lock:
+        with self._lock:
             _library.check(_library.library().ckpt_poll(self._handle, byref(answer)))
         return answer.value != 0
 
@@ -87,7 +88,7 @@ class Pending:
     @property
     def name(self) -> str:
         """The checkpoint's name in the run's directory, such as step-000001000.g7; "" until it is durable."""
-        with self._run._lock:
+        with self._lock:
             name: bytes = _library.library().ckpt_pending_name(self._handle)
         return name.decode("utf-8", "surrogateescape")
 
@@ -95,7 +96,7 @@ class Pending:
     def seconds(self) -> Dict[str, float]:
         """The save's times: plan, stage, write, commit. Known when it is durable."""
         stats = _library.StatsStruct(size=ctypes.sizeof(_library.StatsStruct))
-        with self._run._lock:
+        with self._lock:
             _library.check(_library.library().ckpt_pending_stats(self._handle, byref(stats)))
         return {part: getattr(stats, f"{part}_s") for part in ("plan", "stage", "write", "commit")}
 
@@ -150,6 +151,7 @@ class Run:
         assert handle.value is not None
         self._lock = threading.RLock()
         self._handle: Optional[int] = handle.value
+        self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
         self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid())
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
@@ -177,13 +179,13 @@ class Run:
             _library.check(_library.library().ckpt_commit(save, byref(pending)))
             del owners  # the arrays had to live until here
         assert pending.value is not None
-        made = Pending(self, pending.value, step)
+        self._last = made = Pending(self._lock, pending.value, step)
         if wait:
             made.wait()
         return made
 
     def load(self, step: Union[int, str] = "latest", into: Any = None, *, strict: bool = True) -> LoadReport:
-        """Loads a checkpoint into the arrays of a tree, or into a new tree.
+        """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
         into     arrays are filled in place; plain values are replaced in its dicts and lists. None: a new tree as it was
@@ -192,6 +194,7 @@ class Run:
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
         """
+        self._settle()
         with self._lock:
             if step != "latest":
                 with self._of_step(int(step)) as checkpoint:
@@ -206,7 +209,8 @@ class Run:
 
     @property
     def latest(self) -> Optional[int]:
-        """The step of the newest checkpoint whose files are complete; None without one."""
+        """The step of the newest checkpoint whose files are complete; None without one. Waits for saves in flight."""
+        self._settle()
         with self._lock:
             try:
                 with self._latest() as checkpoint:
@@ -233,7 +237,7 @@ class Run:
         """Waits for saves in flight. errors: the worst failure of a save that was not reported yet"""
         with self._lock:
             if self._finalizer.detach() is not None:
-                handle, self._handle = self._handle, None
+                handle, self._handle, self._last = self._handle, None, None
                 _library.check(_library.library().ckpt_run_close(handle))
 
     def __enter__(self) -> Run:
@@ -254,6 +258,11 @@ class Run:
         if self._handle is None:
             raise errors.usage(f"{self.path}: the run is closed")
         return self._handle
+
+    def _settle(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and self._handle is not None and not last.name:
+            last.wait()
 
     def _latest(self) -> Checkpoint:
         handle = c_void_p()

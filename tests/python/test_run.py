@@ -208,6 +208,18 @@ def test_steps_and_pending(run_path):
     run.close()
 
 
+def test_load_waits_for_saves_in_flight(run_path):
+    tree = {"w": torch.ones(4 << 20)}  # 16 MiB
+    with ckpt.Run(run_path, staging=128 << 20) as run:
+        for step in (1, 2, 3):
+            run.save(step, tree)
+            assert run.load().step == step
+            run.save(step + 10, tree)
+            assert run.latest == step + 10
+            run.save(step + 20, tree)
+            assert run.load(step + 20).step == step + 20
+
+
 def test_numbers_out_of_range_are_refused(run_path):
     with ckpt.Run(run_path) as run:
         for step in (-1, 1 << 64):
