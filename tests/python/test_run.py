@@ -47,6 +47,17 @@ def test_every_dtype_comes_back_bit_for_bit(run_path, dtype):
             assert got[name].dtype == dtype and got[name].shape == value.shape and bits(got[name]) == bits(value), name
 
 
+@pytest.mark.skipif(not hasattr(torch, "float4_e2m1fn_x2"), reason="torch has no float4")
+def test_two_elements_in_a_byte(run_path):
+    pairs = of_bytes(torch.float4_e2m1fn_x2, (6, 4))
+    with ckpt.Run(run_path) as run:
+        run.save(1, {"w": pairs})
+        loaded = run.load().tree["w"]
+    tensor = ckpt.open(run_path)["w"]
+    assert loaded.dtype == pairs.dtype and loaded.shape == pairs.shape and bits(loaded) == bits(pairs)
+    assert tensor.dtype == "F4" and tensor.shape == (6, 8) and bits(tensor[1:3].torch()) == bits(pairs)[4:12]
+
+
 def test_numpy_arrays_of_any_strides(run_path):
     base = numpy.arange(24, dtype=numpy.int64).reshape(4, 6)
     tree = {"back": base[:, ::-1], "fortran": numpy.asfortranarray(base), "f2": base.astype(numpy.float16),
