@@ -404,8 +404,9 @@ int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed,
 /* Opens the newest checkpoint whose structure is complete. Release with ckpt_checkpoint_free. 10 if there is no
  * checkpoint, 15 if none is complete. Collective. */
 int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);
-/* Opens a checkpoint by path, in any format that ckpt reads; `options` may be NULL. 12 if the format is unknown, 13 if
- * files are missing. Local. */
+/* Opens a checkpoint by path, in any format that ckpt reads; of a directory of checkpoints (a run, a store with one run,
+ * a trainer's output directory) the newest. `options` may be NULL. 12 if the format is unknown, 13 if files are missing.
+ * Local. */
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint);
 void ckpt_checkpoint_free(ckpt_checkpoint* checkpoint);
 uint64_t ckpt_checkpoint_step(const ckpt_checkpoint* checkpoint);
@@ -414,7 +415,18 @@ const char* ckpt_checkpoint_path(const ckpt_checkpoint* checkpoint);
  * is filled as far as they go; *ndim becomes the number of dimensions. *dtype is valid as long as the checkpoint. */
 int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, uint64_t* shape, uint32_t* ndim,
                            const char** dtype);
-/* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. Local. */
+/* *json: one JSON document of what the checkpoint holds, valid as long as the checkpoint. Members, all present:
+ *   path, format; variant, chosen, framework, framework_version, which may be null; step, a number or null
+ *   tensors   [{name, dtype, true_dtype, shape, bytes, role, parameter, slot}] in the order of the source; the last two,
+ *             and true_dtype, may be null. true_dtype: "complex128", stored as F64 with a last dimension of 2
+ *   ties      [{name, target}]: second names of tensors
+ *   blobs     [{name, bytes}]: read them as U8 tensors of one dimension, for example with ckpt_read_into
+ *   metadata  [{key, text}]; metrics [{name, value}], where the value is null if it is not finite
+ *   objects   [{name, value}]: values that are no tensors, as text, shortened as in `ckpt ls --json`
+ * Non-ASCII bytes of text that is not UTF-8 are written as %XX. Local. */
+int ckpt_checkpoint_json(ckpt_checkpoint* checkpoint, const char** json);
+/* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. 12 for compressed tensors of
+ * PyTorch DCP: convert the checkpoint first. Local. */
 int ckpt_read_plan(ckpt_checkpoint* checkpoint, const ckpt_read* reads, uint64_t read_count, ckpt_load_report* report);
 /* Reads one part: see ckpt_read. Local. */
 int ckpt_read_into(ckpt_checkpoint* checkpoint, const char* name, const uint64_t* offset, const uint64_t* extent,

@@ -413,17 +413,12 @@ struct Read {
   std::span<std::byte> out{};  ///< the caller's memory: dense, row-major, exactly the size of the part
 
   ckpt_read c() const { return detail::c_read(name, offset, extent, out); }
+  static std::vector<ckpt_read> c(std::span<const Read> reads) {
+    std::vector<ckpt_read> all;
+    for (const Read& read : reads) all.push_back(read.c());
+    return all;
+  }
 };
-
-namespace detail {
-
-inline std::vector<ckpt_read> c_reads(std::span<const Read> reads) {
-  std::vector<ckpt_read> c;
-  for (const Read& read : reads) c.push_back(read.c());
-  return c;
-}
-
-}  // namespace detail
 
 /// A committed checkpoint, open for reading.
 class Checkpoint {
@@ -436,11 +431,17 @@ class Checkpoint {
   }
   std::uint64_t step() const { return ckpt_checkpoint_step(checkpoint_.get()); }
   std::string path() const { return ckpt_checkpoint_path(checkpoint_.get()); }
+  /// One JSON document of what the checkpoint holds: see ckpt_checkpoint_json. Local.
+  Result<std::string> json() const {
+    const char* text = nullptr;
+    if (const int code = ckpt_checkpoint_json(checkpoint_.get(), &text)) return detail::failure(code);
+    return std::string(text);
+  }
   /// Reads many parts in file order, and only the bytes that they need. Local.
   Result<ckpt_load_report> read(std::span<const Read> reads) {
     ckpt_load_report report{};
     report.size = sizeof report;
-    const std::vector<ckpt_read> c = detail::c_reads(reads);
+    const std::vector<ckpt_read> c = Read::c(reads);
     if (const int code = ckpt_read_plan(checkpoint_.get(), c.data(), c.size(), &report)) return detail::failure(code);
     return report;
   }
@@ -573,7 +574,7 @@ class Run {
   Result<ckpt_load_report> load(std::span<const Read> reads, bool partial = false) {
     ckpt_load_report report{};
     report.size = sizeof report;
-    const std::vector<ckpt_read> c = detail::c_reads(reads);
+    const std::vector<ckpt_read> c = Read::c(reads);
     const int code = ckpt_load(run_.get(), c.data(), c.size(), partial ? CKPT_PARTIAL : CKPT_STRICT, &report);
     if (code != 0) return detail::failure(code);
     return report;

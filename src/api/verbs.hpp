@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -265,10 +266,11 @@ struct ListedTensor {
   std::string slot;
   std::string alias_of;  ///< for a tied name
 };
+constexpr std::size_t kListedValueBytes = 1000;  ///< about so long is the text of one value
 /// A value that is not a tensor.
 struct ListedObject {
   std::string name;
-  std::string text;  ///< as Python prints it, shortened
+  std::string text;  ///< as Python prints it, shortened to kListedValueBytes
 };
 struct ListReport {
   std::string format;

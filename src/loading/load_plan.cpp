@@ -143,6 +143,12 @@ Result<std::vector<LoadPlan::Scatter>> LoadPlan::collect(const Map& map, std::sp
   for (std::uint64_t n = 0; n < plan.totals().leaves; ++n) {
     CKPT_TRY(LeafJob job, plan.leaf(n));
     for (Copy& copy : job.copies) {
+      if (copy.compressed) {
+        return fail({.code = Errc::unsupported,
+                     .message = map.tensors[copy.tensor].name + ": compressed data is not read in parts",
+                     .tensor = map.tensors[copy.tensor].name,
+                     .hint = "'ckpt convert' decodes the checkpoint"});
+      }
       copy.target_offset += job.leaf * kLeafBytes;
       CKPT_CHECK(add_leaf_copies(copy, owners[job.file], scatters));
     }

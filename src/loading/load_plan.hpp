@@ -50,7 +50,8 @@ class LoadPlan {
     bool whole_leaves = false;  ///< read every leaf that has a hash whole, at any cost
   };
 
-  /// errors  uncovered, naming tensor and region; corrupt: sizes that overflow. `map` and `requests` outlive it
+  /// errors  uncovered, naming tensor and region; corrupt: sizes that overflow; unsupported: compressed data. `map` and
+  ///         `requests` outlive it
   static Result<LoadPlan> make(const Map& map, std::span<const PartRead> requests, const LeavesOf& leaves,
                                const Options& options);
 

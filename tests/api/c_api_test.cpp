@@ -115,6 +115,8 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   EXPECT_STREQ(ckpt_checkpoint_path(nullptr), "");
   std::uint32_t ndim = 0;
   EXPECT_EQ(ckpt_checkpoint_tensor(nullptr, "w", nullptr, &ndim, nullptr), 2);
+  const char* json = nullptr;
+  EXPECT_EQ(ckpt_checkpoint_json(nullptr, &json), 2);
   EXPECT_EQ(ckpt_read_plan(nullptr, nullptr, 0, nullptr), 2);
   EXPECT_EQ(ckpt_read_into(nullptr, "w", nullptr, nullptr, 0, &bytes, 8), 2);
   EXPECT_EQ(ckpt_run_close(run), 0) << why();
@@ -204,6 +206,87 @@ TEST_F(CApi, AFailureIsJsonWhateverTheNameOfTheFile) {
   const std::string told = why();
   EXPECT_NE(told.find("/nowhere/%ff%fe"), std::string::npos) << told;
   EXPECT_EQ(told.find('\xff'), std::string::npos) << told;
+}
+
+TEST_F(CApi, ACheckpointDescribesWhatItHolds) {
+  ckpt_run* run = open();
+  ckpt_save* save = begin(run, 7);
+  const std::uint64_t shape[] = {2, 3}, none[] = {0, 0};
+  const float values[6] = {1, 2, 3, 4, 5, 6};
+  const ckpt_tensor tensor{.size = sizeof(ckpt_tensor),
+                           .name = "w",
+                           .dtype = "F32",
+                           .shape = shape,
+                           .ndim = 2,
+                           .role = "slot",
+                           .parameter = "p",
+                           .slot = "exp_avg"};
+  ASSERT_EQ(ckpt_add_part(save, &tensor, none, shape, values, sizeof values), 0) << why();
+  ASSERT_EQ(ckpt_add_blob(save, "loader", "state", 5), 0) << why();
+  ASSERT_EQ(ckpt_set(save, "note", "say \"hi\""), 0) << why();
+  ASSERT_EQ(ckpt_metric(save, "loss", 1.5), 0) << why();
+  ASSERT_EQ(ckpt_metric(save, "spike", NAN), 0) << why();
+  ASSERT_EQ(ckpt_commit(save, nullptr), 0) << why();
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_latest_usable(run, &checkpoint), 0) << why();
+  EXPECT_EQ(ckpt_checkpoint_json(checkpoint, nullptr), 2);
+  const char* json = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_json(checkpoint, &json), 0) << why();
+  const std::string text = json;
+  for (
+      const char* part : {
+          R"("format":"ckpt")",
+          R"("step":7)",
+          R"("tensors":[{"name":"w","dtype":"F32","true_dtype":null,"shape":[2,3],"bytes":24,"role":"slot","parameter":"p","slot":"exp_avg"}])",
+          R"("ties":[])",
+          R"("blobs":[{"name":"loader","bytes":5}])",
+          R"("metadata":[{"key":"note","text":"say \"hi\""}])",
+          R"("metrics":[{"name":"loss","value":1.5},{"name":"spike","value":null}])",
+          R"("objects":[])",
+      }) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+  }
+  char blob[5];
+  ASSERT_EQ(ckpt_read_into(checkpoint, "loader", nullptr, nullptr, 0, blob, sizeof blob), 0) << why();
+  EXPECT_EQ(std::string(blob, 5), "state");
+  const char* again = nullptr;
+  EXPECT_EQ(ckpt_checkpoint_json(checkpoint, &again), 0);
+  EXPECT_EQ(again, json) << "valid as long as the checkpoint";
+  ckpt_checkpoint_free(checkpoint);
+  ASSERT_EQ(ckpt_commit(begin(run, 12), nullptr), 0) << why();
+  ASSERT_EQ(ckpt_checkpoint_open(run_.c_str(), nullptr, &checkpoint), 0) << why();
+  EXPECT_EQ(ckpt_checkpoint_step(checkpoint), 12u) << "of a run's directory, the newest";
+  ckpt_checkpoint_free(checkpoint);
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
+}
+
+TEST_F(CApi, ACheckpointOfAnotherToolDescribesItsTiesAndValues) {
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_open(CKPT_GOLDEN_DIR "/ckpt/0.9-tied/ckpt", nullptr, &checkpoint), 0) << why();
+  const char* json = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_json(checkpoint, &json), 0) << why();
+  const std::string text = json;
+  EXPECT_NE(text.find(R"("ties":[{"name":"lm_head.weight","target":"wte.weight"}])"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("objects":[{"name":)"), std::string::npos) << text;
+  std::uint64_t shape[2] = {};
+  std::uint32_t ndim = 2;
+  ASSERT_EQ(ckpt_checkpoint_tensor(checkpoint, "wte.weight", shape, &ndim, nullptr), 0) << why();
+  std::vector<char> tied(shape[0] * shape[1] * 4), target = tied;
+  EXPECT_EQ(ckpt_read_into(checkpoint, "lm_head.weight", nullptr, nullptr, 0, tied.data(), tied.size()), 0) << why();
+  EXPECT_EQ(ckpt_read_into(checkpoint, "wte.weight", nullptr, nullptr, 0, target.data(), target.size()), 0) << why();
+  EXPECT_EQ(tied, target);
+  ckpt_checkpoint_free(checkpoint);
+}
+
+TEST_F(CApi, CompressedDataIsRefusedNotReturned) {
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_open(CKPT_GOLDEN_DIR "/torch/dcp_zstd/ckpt", nullptr, &checkpoint), 0) << why();
+  std::vector<char> values(6 * 5 * 4 * 4);
+  EXPECT_EQ(
+      ckpt_read_into(checkpoint, "optimizer.state.cube.exp_avg", nullptr, nullptr, 0, values.data(), values.size()),
+      12);
+  EXPECT_NE(why().find("compressed"), std::string::npos) << why();
+  ckpt_checkpoint_free(checkpoint);
 }
 
 TEST_F(CApi, ARankThatHoldsNothingOfATensorMayAddIt) {

@@ -200,6 +200,8 @@ TEST_F(CppApi, ASaveInTiersTellsBothPlaces) {
   EXPECT_GT(pending->stats().drain_s, 0);
   EXPECT_TRUE(std::filesystem::exists(run_ + "/" + pending->name() + "/manifest.json"));
   EXPECT_EQ(run->latest_usable().value().path(), local + "/" + pending->name());
+  EXPECT_NE(run->latest_usable().value().json().value().find(R"("blobs":[{"name":"b","bytes":100000}])"),
+            std::string::npos);
   ASSERT_TRUE(run->close());
   EXPECT_EQ(told, 0);
 }

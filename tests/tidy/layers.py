@@ -44,7 +44,7 @@ ROOMS = {
         "catalog": {"convert", "run"},
         "doctor": {"catalog"},
         "offload": set(),
-        "c": {"run", "offload"},
+        "c": {"catalog", "run", "offload"},
     },
     "convert/deepspeed": {
         "files": set(),

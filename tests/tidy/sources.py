@@ -39,7 +39,7 @@ def main():
         if folder and not any(adds(parent, text, folder) for parent, text in lists.items() if folder != parent):
             findings.append(f"{folder}/CMakeLists.txt: no add_subdirectory names it")
     for path in files:
-        if re.search(r"(^|/)(test_\w+|\w+_test)\.py$", path) and not path.startswith(("tests/interop/", "bench/")):
+        if re.search(r"(^|/)(test_\w+|\w+_test)\.py$", path) and not path.startswith(("tests/interop/", "tests/python/", "bench/")):
             findings.append(f"{path}: no runner looks here")
         if path.startswith("tests/fuzz/") and path.endswith("_fuzz.cpp"):
             corpus = os.path.join(options.root, "tests/fuzz/corpus", os.path.basename(path)[:-len("_fuzz.cpp")])

@@ -145,5 +145,6 @@ struct ckpt_checkpoint {
   std::unique_ptr<ckpt::BufferPool> pool{};
   ckpt::Model model{};
   ckpt::Checkpoint::ReadOptions options{};
+  std::string json{};                              // what ckpt_checkpoint_json has returned; empty: it was not called
   std::unique_ptr<ckpt::Checkpoint> checkpoint{};  // last: its lease is one of the Io's
 };

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "api/c/c_handles.hpp"
+#include "api/catalog/newest_checkpoint.hpp"
 #include "engine/run/run.hpp"
 
 namespace ckpt::c {
@@ -114,7 +116,9 @@ int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_che
     CKPT_CHECK(give_memory(*made));
     made->options.whole_leaves = given.verify_all != 0;
     CKPT_TRY(made->io, ckpt::open_io(ckpt::IoKind::automatic));
-    CKPT_TRY(made->checkpoint, ckpt::Checkpoint::open(*made->io, path));
+    const auto now = std::chrono::floor<ckpt::catalog::Duration>(std::chrono::system_clock::now());
+    CKPT_TRY(const ckpt::FoundSource found, ckpt::newest_at(*made->io, path, now));
+    CKPT_TRY(made->checkpoint, ckpt::Checkpoint::open(*made->io, found.path));
     *checkpoint = made.release();
     return {};
   });

@@ -140,9 +140,8 @@ Result<ListReport> list_tensors(Session& session, const std::string& path, const
   for (const Alias& alias : source.map.aliases) {
     report.tensors.push_back({.name = alias.name, .role = "alias", .alias_of = alias.target});
   }
-  constexpr std::size_t kObjectBytes = 1000;  // of one value's text
   for (const NamedObject& object : source.map.objects)
-    report.objects.push_back({.name = object.name, .text = value_text(object.value, kObjectBytes)});
+    report.objects.push_back({.name = object.name, .text = value_text(object.value, kListedValueBytes)});
   report.findings = source.map.findings;
   return report;
 }

@@ -231,7 +231,7 @@ ScratchFile::~ScratchFile() {
 
 Result<std::string> run_helper(const std::string& program, const std::vector<std::string>& arguments,
                                std::string_view input, const HelperLimits& limits) {
-  const auto path = find_installed(program, {"", "../libexec/ckpt", "../../libexec/ckpt"});
+  const auto path = find_installed(program, {"", "../libexec/ckpt", "../../libexec/ckpt", "../bin"});
   if (!path) return fail(not_started(program, "not installed next to ckpt"));
   CKPT_TRY(Pipe in, make_pipe());
   CKPT_TRY(Pipe out, make_pipe());

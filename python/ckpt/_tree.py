@@ -1,0 +1,231 @@
+"""Trees of dict, list and tuple with arrays and plain values, and how a checkpoint stores them.
+
+Arrays become tensors, named by their path: {"model": {"a.b": w}} has the tensor "model.a%2Eb". '%' is %25 and '.' inside a
+key is %2E, so that every path has its own name. Structure and plain values are one blob of JSON, "python.json":
+
+    {"version": 1, "tree": NODE}
+    NODE   null, true, 3, 0.5, "text"; {"float": "nan"} for floats that JSON lacks;
+           {"dict": [[KEY, NODE], ...]} with text and integer keys; {"list": [NODE, ...]}; {"tuple": [NODE, ...]};
+           {"tensor": NAME, "library": "torch"}, where several nodes may have the same NAME: tied tensors
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Tuple
+
+from . import _arrays, errors
+
+BLOB = "python.json"
+VERSION = 1
+MOST_LEVELS = 100
+_SHOWN = 10  # problems in one message
+
+
+@dataclass
+class Flat:
+    """The leaves of a tree by name.
+
+    arrays   every name of an array, tied ones too
+    kinds    of the arrays
+    ties     second names of arrays, with the name of the first
+    values   int, float, bool, str and None
+    node     the tree as JSON
+    """
+
+    arrays: Dict[str, Any] = field(default_factory=dict)
+    kinds: Dict[str, _arrays.Kind] = field(default_factory=dict)
+    ties: Dict[str, str] = field(default_factory=dict)
+    values: Dict[str, Any] = field(default_factory=dict)
+    node: Any = None
+
+
+def escaped(part: str) -> str:
+    """One part of a path as part of a dotted name."""
+    return part.replace("%", "%25").replace(".", "%2E")
+
+
+def joined(name: str, key: Any) -> str:
+    """The name of what a container of that name has under `key`."""
+    part = escaped(str(key))
+    return f"{name}.{part}" if name else part
+
+
+def _is_text(key: str) -> bool:
+    try:
+        return b"\0" not in key.encode("utf-8")
+    except UnicodeEncodeError:  # lone surrogates
+        return False
+
+
+class _Flattener:
+    """Walks a tree once; `problems` says what cannot be stored, with its path."""
+
+    def __init__(self) -> None:
+        self.flat = Flat()
+        self.problems: List[str] = []
+        self._first: Dict[Tuple[Any, ...], str] = {}
+
+    def node(self, value: Any, name: str, level: int) -> Any:
+        if level > MOST_LEVELS:
+            self.problems.append(f"{name}: nested deeper than {MOST_LEVELS} levels, or contains itself")
+            return None
+        if isinstance(value, dict):
+            return {"dict": [[key, self.node(each, joined(name, key), level + 1)] for key, each in value.items()
+                             if self._is_key(key, name)]}
+        if isinstance(value, (list, tuple)):
+            return {"list" if isinstance(value, list) else "tuple":
+                    [self.node(each, joined(name, i), level + 1) for i, each in enumerate(value)]}
+        return self._leaf(value, name)
+
+    def _is_key(self, key: Any, name: str) -> bool:
+        if type(key) not in (str, int):
+            self.problems.append(f"{joined(name, key)}: a key of type {type(key).__name__}, not str or int")
+        elif key == "" or not _is_text(str(key)):
+            self.problems.append(f"{name or 'the tree'}: the key {key!r} is empty or no valid text")
+        elif joined(name, key) == BLOB:
+            self.problems.append(f"{BLOB}: this name is reserved")
+        else:
+            return True
+        return False
+
+    def _leaf(self, value: Any, name: str) -> Any:
+        if name in self.flat.arrays or name in self.flat.values:
+            self.problems.append(f"{name}: two keys with this name")
+        library = _arrays.library_of(value)
+        if library is not None:
+            return self._array(value, name, library)
+        if value is not None and type(value) not in (bool, int, float, str):
+            self.problems.append(f"{name}: {type(value).__module__}.{type(value).__qualname__} is no tensor and no "
+                                 "plain value")
+            return None
+        self.flat.values[name] = value
+        return {"float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
+
+    def _array(self, value: Any, name: str, library: str) -> Any:
+        kind = _arrays.kind_of(value, library)
+        if isinstance(kind, str):
+            self.problems.append(f"{name}: {kind}")
+            return None
+        self.flat.arrays[name] = value
+        self.flat.kinds[name] = kind
+        identity = _arrays.identity(value, library)
+        first = name if identity is None else self._first.setdefault(identity, name)
+        if first != name:
+            self.flat.ties[name] = first
+        return {"tensor": first, "library": library}
+
+
+def flatten(tree: Any) -> Flat:
+    """The leaves of a tree. Copies nothing.
+
+    errors   Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
+    """
+    if not isinstance(tree, (dict, list, tuple)):
+        raise errors.usage(f"the tree is a {type(tree).__name__}, not a dict, list or tuple")
+    walk = _Flattener()
+    walk.flat.node = walk.node(tree, "", 0)
+    if walk.problems:
+        more = len(walk.problems) - _SHOWN
+        text = "\n  ".join(walk.problems[:_SHOWN] + ([f"and {more} more"] if more > 0 else []))
+        raise errors.unsupported(f"the tree cannot be stored:\n  {text}", tensor=walk.problems[0].split(":")[0],
+                                 hint="convert these objects to tensors, numbers or text, or leave them out")
+    return walk.flat
+
+
+def build(flat: Flat) -> bytes:
+    """The bytes of the blob."""
+    return json.dumps({"version": VERSION, "tree": flat.node}, allow_nan=False).encode("ascii")
+
+
+@dataclass
+class Stored:
+    """A tree as a checkpoint stores it: names of arrays with the tensors that hold them and the library they came from,
+    plain values, and the tree as JSON.
+    """
+
+    tensors: Dict[str, str] = field(default_factory=dict)
+    values: Dict[str, Any] = field(default_factory=dict)
+    libraries: Dict[str, str] = field(default_factory=dict)
+    node: Any = None
+
+    @property
+    def ties(self) -> Dict[str, str]:
+        """Second names of tensors."""
+        return {name: target for name, target in self.tensors.items() if name != target}
+
+
+def parse(data: bytes) -> Stored:
+    """Reads the blob. Corrupt: no such JSON; Unsupported: of a later version."""
+    stored = Stored()
+
+    def visit(node: Any, name: str, level: int) -> None:
+        if level > MOST_LEVELS:
+            raise ValueError("nested too deep")
+        if isinstance(node, dict) and "tensor" in node:
+            stored.tensors[name] = str(node["tensor"])
+            stored.libraries[name] = str(node["library"])
+        elif isinstance(node, dict) and "float" not in node:
+            for key, each in items(node):
+                visit(each, joined(name, key), level + 1)
+        else:
+            stored.values[name] = _value(node)
+
+    try:
+        document = json.loads(data)
+        version = document["version"]
+        if version == VERSION:
+            stored.node = document["tree"]
+            visit(stored.node, "", 0)
+    except (ValueError, KeyError, TypeError, RecursionError) as reason:
+        raise errors.Corrupt(f"{BLOB}: not what Run.save writes: {reason}", id="CKPT-E1500", code=15) from None
+    if version != VERSION:
+        raise errors.unsupported(f"{BLOB}: version {version} is not known to this release")
+    return stored
+
+
+def items(node: Any) -> List[Any]:
+    """The pairs of key and node of a container."""
+    (kind, content), = node.items()
+    if kind == "dict":
+        return [(key, each) for key, each in content]
+    if kind in ("list", "tuple"):
+        return list(enumerate(content))
+    raise ValueError(f"a node of kind {kind!r}")
+
+
+def _value(node: Any) -> Any:
+    return float(node["float"]) if isinstance(node, dict) else node
+
+
+def rebuilt(node: Any, array: Callable[[str], Any], name: str = "") -> Any:
+    """A new tree of a stored one. `array` gives the array for each name."""
+    if not isinstance(node, dict):
+        return node
+    if "tensor" in node:
+        return array(name)
+    if "float" in node:
+        return _value(node)
+    made = [(key, rebuilt(each, array, joined(name, key))) for key, each in items(node)]
+    if "dict" in node:
+        return dict(made)
+    return [each for _, each in made] if "list" in node else tuple(each for _, each in made)
+
+
+def with_values(tree: Any, values: Dict[str, Any], name: str = "") -> Any:
+    """The same tree with new plain values: dicts and lists change in place, tuples are replaced. Arrays stay."""
+    if isinstance(tree, dict):
+        for key in tree:
+            tree[key] = with_values(tree[key], values, joined(name, key))
+        return tree
+    if isinstance(tree, list):
+        tree[:] = [with_values(each, values, joined(name, i)) for i, each in enumerate(tree)]
+        return tree
+    if isinstance(tree, tuple):
+        parts = [with_values(each, values, joined(name, i)) for i, each in enumerate(tree)]
+        if all(new is old for new, old in zip(parts, tree)):
+            return tree
+        return type(tree)._make(parts) if hasattr(tree, "_make") else type(tree)(parts)
+    return values.get(name, tree) if _arrays.library_of(tree) is None else tree

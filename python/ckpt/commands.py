@@ -1,0 +1,177 @@
+"""The commands of `ckpt` as functions: each runs the command with --json and returns the document's data."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import warnings
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+from . import _program, errors
+
+PathLike = Union[str, "os.PathLike[str]"]
+_STOPPED = (130, 143)  # by SIGINT, SIGTERM
+
+
+class Result(Mapping[str, Any]):
+    """The data of a command's JSON document (schemas/VERB.schema.json), by attribute or by key.
+
+    ok         whether the exit code is 0: for `verify` that nothing is damaged
+    exit_code  of the command
+    warnings   documents with a `text`
+    """
+
+    def __init__(self, data: Mapping[str, Any], verb: str = "", exit_code: int = 0,
+                 warnings: Sequence[Mapping[str, Any]] = ()) -> None:
+        self._data = dict(data)
+        self._verb = verb
+        self.exit_code = exit_code
+        self.ok = exit_code == 0
+        self.warnings = [Result(warning) for warning in warnings]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._data:
+            raise AttributeError(f"the document has no member {name!r}")
+        return _shown(self._data[name])
+
+    def __getitem__(self, name: str) -> Any:
+        return _shown(self._data[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._data)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __dir__(self) -> List[str]:
+        return [*super().__dir__(), *self._data]
+
+    def __repr__(self) -> str:
+        lines = [f"  {name} = {_short(value)}" for name, value in self._data.items()]
+        head = f"ckpt {self._verb}: {'ok' if self.ok else f'exit code {self.exit_code}'}" if self._verb else "Result"
+        return "\n".join([head, *lines])
+
+    def raise_if_bad(self) -> None:
+        """Raises Corrupt if `verify` or `diff` found damage or a difference. Does nothing if the result is ok."""
+        if self.ok:
+            return
+        found = self._data.get("damage") or [{}]
+        raise errors.Corrupt(f"ckpt {self._verb}: {found[0].get('text', f'exit code {self.exit_code}')}",
+                             id="CKPT-E100", code=self.exit_code, file=found[0].get("file"),
+                             tensor=found[0].get("tensor"), offset=found[0].get("offset"))
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, dict):
+        return Result(value)
+    return [_shown(each) for each in value] if isinstance(value, list) else value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 3:
+        return f"[{len(value)} items]"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def options(given: Mapping[str, Any]) -> List[str]:
+    """Keyword arguments as options: keep_last=3 is --keep-last=3, True a flag, a list one option for each item; None
+    and False are left out.
+    """
+    words: List[str] = []
+    for name, value in given.items():
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        for each in value if isinstance(value, (list, tuple)) else [value]:
+            if each is True:
+                words.append(flag)
+            elif each is not None and each is not False:
+                words.append(f"{flag}={os.fspath(each) if isinstance(each, pathlib.PurePath) else each}")
+    return words
+
+
+def _finish(child: "subprocess.Popen[bytes]") -> Tuple[bytes, bytes]:
+    """What the child printed. On KeyboardInterrupt stops it with SIGINT, waits for its end, and raises again."""
+    try:
+        return child.communicate()
+    except BaseException:
+        child.send_signal(signal.SIGINT)
+        child.communicate()
+        raise
+
+
+def run(verb: str, *positional: PathLike, **given: Any) -> Result:
+    """Runs `ckpt VERB POSITIONAL... OPTIONS --json` in a process of its own.
+
+    errors   those of the command. Answers "no" (exit code 1) and "partly done" (3) are results; the latter is also a
+             Python warning.
+    """
+    program = _program.program()
+    if program is None:
+        raise errors.unsupported("the command ckpt is not installed", hint="install the package with pip, or set CKPT")
+    words = [program, verb, "--json", "--progress=none", *options(given), "--", *(os.fspath(word) for word in positional)]
+    child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             start_new_session=True)  # Ctrl-C reaches it once, through _finish
+    text, messages = _finish(child)
+    if child.returncode in _STOPPED:
+        raise KeyboardInterrupt(f"ckpt {verb} was stopped")
+    document = _parsed(text, messages, verb, child.returncode)
+    if document["errors"] or document["data"] is None:
+        first = document["errors"][0] if document["errors"] else {}
+        raise errors.from_document(first, child.returncode)
+    result = Result(document["data"], verb, child.returncode, document["warnings"])
+    if child.returncode == 3:
+        for warning in document["warnings"]:
+            warnings.warn(f"ckpt {verb}: {warning.get('text')}", stacklevel=3)
+    return result
+
+
+def _parsed(text: bytes, messages: bytes, verb: str, code: int) -> Dict[str, Any]:
+    try:
+        document: Dict[str, Any] = json.loads(text.decode("utf-8"))
+        return document
+    except ValueError:
+        said = messages.decode("utf-8", "replace").strip()
+        raise errors.Error(f"ckpt {verb} ended with code {code} and without a document: {said}", code=code) from None
+
+
+def convert(src: PathLike, dst: PathLike, **given: Any) -> Result:
+    """Converts a checkpoint to another format or layout: to="safetensors", only="weights", shard_size="5GB"."""
+    return run("convert", src, dst, **given)
+
+
+def verify(path: PathLike, **given: Any) -> Result:
+    """Checks completeness and checksums. Damage is a result that is not ok: see Result.raise_if_bad."""
+    return run("verify", path, **given)
+
+
+def diff(a: PathLike, b: PathLike, **given: Any) -> Result:
+    """Compares the tensors of two checkpoints of any formats bit for bit. A difference is a result that is not ok."""
+    return run("verify", a, against=os.fspath(b), **given)
+
+
+def inspect(path: PathLike, **given: Any) -> Result:
+    """What a file or directory contains."""
+    return run("inspect", path, **given)
+
+
+def list_checkpoints(store: Optional[PathLike] = None, **given: Any) -> Result:
+    """The checkpoints of a store, by default of the current directory."""
+    return run("list", *([] if store is None else [store]), **given)
+
+
+def plan(checkpoint: Optional[PathLike] = None, **given: Any) -> Result:
+    """The checkpoint interval and what it costs."""
+    return run("plan", *([] if checkpoint is None else [checkpoint]), **given)
+
+
+def prune(*runs: str, **given: Any) -> Result:
+    """Deletes checkpoints by policy: keep_last=3. Only a plan without apply=True, which needs yes=True too."""
+    return run("prune", *runs, **given)
+
+
+def save(src: PathLike, **given: Any) -> Result:
+    """Imports a checkpoint into a store: run="llama8b", step=1000, metric="loss=1.7"."""
+    return run("save", src, **given)

@@ -1,0 +1,420 @@
+"""Saving and loading the checkpoints of a training run: `ckpt.Run`."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import operator
+import os
+import pathlib
+import re
+import threading
+import time
+import warnings
+import weakref
+from ctypes import byref, c_int, c_void_p
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from . import _arrays, _dtypes, _library, _tree, errors
+from .checkpoint import Checkpoint, PathLike
+from .checkpoint import open as open_checkpoint
+
+_WAIT_MS = 200  # of one call, so that Ctrl-C ends a wait
+_LOCKED = 11  # the code of a wait that timed out
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What `Run.load` did.
+
+    step, path        of the checkpoint that was loaded
+    tree              the tree that was filled, or the new one
+    missing           names of the tree that the checkpoint lacks: unchanged
+    unexpected        names of the checkpoint that the tree lacks: not loaded
+    skipped           damaged newer checkpoints
+    read_bytes        from files
+    unverified_bytes  that were read without comparing a hash
+    """
+
+    step: int
+    path: str
+    tree: Any = field(repr=False)
+    missing: List[str]
+    unexpected: List[str]
+    skipped: int
+    read_bytes: int
+    unverified_bytes: int
+
+
+class Pending:
+    """A save from the moment on when its data was staged: the tensors may change again. Its outcome is reported once: by
+    wait, done, or else when the run is closed.
+    """
+
+    def __init__(self, lock: threading.RLock, handle: int, step: int) -> None:
+        """lock    of the run; handle    a ckpt_pending, owned from here on"""
+        self._lock = lock
+        self._handle = handle
+        self.step = step
+        weakref.finalize(self, _library.library().ckpt_pending_free, handle)
+
+    def wait(self, timeout: Optional[float] = None) -> None:
+        """Waits until the checkpoint is durable.
+
+        timeout  seconds; None: without limit
+        errors   the save's failure; TimeoutError
+        """
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        while True:
+            left_ms = (end - time.monotonic()) * 1000
+            with self._lock:
+                code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
+                if code != _LOCKED:
+                    _library.check(code)
+                    return
+            if left_ms <= _WAIT_MS:
+                raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
+
+    def done(self) -> bool:
+        """Whether the checkpoint is durable. Does not wait. errors: the save's failure"""
+        answer = c_int()
+        with self._lock:
+            _library.check(_library.library().ckpt_poll(self._handle, byref(answer)))
+        return answer.value != 0
+
+    poll = done
+
+    @property
+    def name(self) -> str:
+        """The checkpoint's name in the run's directory, such as step-000001000.g7; "" until it is durable."""
+        with self._lock:
+            name: bytes = _library.library().ckpt_pending_name(self._handle)
+        return name.decode("utf-8", "surrogateescape")
+
+    @property
+    def seconds(self) -> Dict[str, float]:
+        """The save's times: plan, stage, write, commit. Known when it is durable."""
+        stats = _library.StatsStruct(size=ctypes.sizeof(_library.StatsStruct))
+        with self._lock:
+            _library.check(_library.library().ckpt_pending_stats(self._handle, byref(stats)))
+        return {part: getattr(stats, f"{part}_s") for part in ("plan", "stage", "write", "commit")}
+
+    def __repr__(self) -> str:
+        return f"<ckpt.Pending step {self.step} {self.name or 'not durable yet'}>"
+
+
+def _close(handle: int, pid: int) -> None:
+    """For runs that were not closed: waits for their saves, also at the end of the interpreter."""
+    code = _library.library().ckpt_run_close(handle)
+    if code != 0 and os.getpid() == pid:
+        try:
+            _library.check(code)
+        except errors.Error as reason:
+            warnings.warn(f"a run that was not closed: {reason}", RuntimeWarning, stacklevel=2)
+
+
+class Run:
+    """The checkpoints of one training run, written by one process: with several, let rank 0 save what all ranks hold.
+
+        with ckpt.Run("runs/exp7", every=1000) as run:
+            if run.latest is not None:
+                run.load(into=state)
+            for step in range(first, last):
+                ...
+                if run.should_save(step):
+                    run.save(step, state, metrics={"loss": loss})
+
+    Leaving the block waits for saves in flight and raises the failures that were not reported yet. An exception in the
+    block leaves complete checkpoints only.
+    """
+
+    def __init__(self, path: PathLike, *, every: Optional[int] = None, every_seconds: Optional[float] = None,
+                 staging: int = 0, catch_signals: bool = False) -> None:
+        """Opens the run's directory; creates it if it does not exist, and removes what a crashed save left in it.
+
+        every          should_save: save every N steps
+        every_seconds  and when this much time has passed
+        staging        bytes of memory that saves are copied to, so that training continues while they are written. 0:
+                       `save` returns when the checkpoint is durable
+        catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
+        """
+        self.path = os.fspath(path)
+        for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
+            if value is not None and value < 0:
+                raise errors.usage(f"{name} is {value}, less than 0")
+        options = _library.OptionsStruct(
+            size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
+            every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
+        handle = c_void_p()
+        _library.check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)))
+        assert handle.value is not None
+        self._lock = threading.RLock()
+        self._handle: Optional[int] = handle.value
+        self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
+        self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid())
+
+    def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
+             meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
+        """Saves a tree of dict, list and tuple with torch tensors, numpy arrays and plain values (int, float, bool, str,
+        None). An array that occurs twice is stored once.
+
+        Returns when everything was copied (with `staging`) or is durable (without); the tree may change then.
+        wait     wait until it is durable in any case
+        errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
+                 IOFailure
+        """
+        step = _number_of(step)
+        flat = _tree.flatten(tree)
+        with self._lock:
+            save = c_void_p()
+            _library.check(_library.library().ckpt_begin(self._open(), step, byref(save)))
+            try:
+                _set(save, meta or {}, metrics or {})
+                owners = _add(save, flat)
+            except BaseException:
+                _library.library().ckpt_save_drop(save)
+                raise
+            pending = c_void_p()
+            _library.check(_library.library().ckpt_commit(save, byref(pending)))
+            del owners  # the arrays had to live until here
+        assert pending.value is not None
+        self._last = made = Pending(self._lock, pending.value, step)
+        if wait:
+            made.wait()
+        return made
+
+    def load(self, step: Union[int, str] = "latest", into: Any = None, *, strict: bool = True) -> LoadReport:
+        """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
+
+        step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
+        into     arrays are filled in place; plain values are replaced in its dicts and lists. None: a new tree as it was
+                 saved, in the report
+        strict   False: names that only the checkpoint or only the tree has are no error, but in the report
+        errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
+                 changed then. Corrupt, IOFailure: values of arrays are undefined
+        """
+        self._settle()
+        with self._lock:
+            if step != "latest":
+                with self._of_step(int(step)) as checkpoint:
+                    return _Loading(checkpoint, into, strict).read()
+            with self._latest() as checkpoint:
+                loading = _Loading(checkpoint, into, strict)
+                report = loading.read_newest(self._open())
+            if report.step == checkpoint.info.step:
+                return loading.finish(report)
+            with self._of_step(report.step) as older:  # the newest is damaged: its values and names may differ
+                return _Loading(older, into, strict).read(skipped=report.skipped)
+
+    @property
+    def latest(self) -> Optional[int]:
+        """The step of the newest checkpoint whose files are complete; None without one. Waits for saves in flight."""
+        self._settle()
+        with self._lock:
+            try:
+                with self._latest() as checkpoint:
+                    return checkpoint.info.step
+            except errors.NotFound:
+                return None
+
+    def should_save(self, step: int) -> bool:
+        """Whether this step should be saved, by `every`, `every_seconds`, or because a stop was requested. Call it every
+        step.
+        """
+        answer = c_int()
+        with self._lock:
+            _library.check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)))
+        return answer.value != 0
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the process was asked to stop (see catch_signals)."""
+        with self._lock:
+            return bool(_library.library().ckpt_stop_requested(self._open()))
+
+    def close(self) -> None:
+        """Waits for saves in flight. errors: the worst failure of a save that was not reported yet"""
+        with self._lock:
+            if self._finalizer.detach() is not None:
+                handle, self._handle, self._last = self._handle, None, None
+                _library.check(_library.library().ckpt_run_close(handle))
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+        try:
+            self.close()
+        except errors.Error as reason:
+            if kind is None:
+                raise
+            warnings.warn(f"closing {self.path}: {reason}", RuntimeWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return f"<ckpt.Run {self.path}{'' if self._handle else ', closed'}>"
+
+    def _open(self) -> int:
+        if self._handle is None:
+            raise errors.usage(f"{self.path}: the run is closed")
+        return self._handle
+
+    def _settle(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and self._handle is not None and not last.name:
+            last.wait()
+
+    def _latest(self) -> Checkpoint:
+        handle = c_void_p()
+        _library.check(_library.library().ckpt_latest_usable(self._open(), byref(handle)))
+        assert handle.value is not None
+        return Checkpoint(handle.value)
+
+    def _of_step(self, step: int) -> Checkpoint:
+        """The last save of a step."""
+        found: List[Tuple[int, str]] = []
+        for entry in pathlib.Path(self.path).iterdir():
+            match = re.fullmatch(r"step-(\d+)\.g(\d+)", entry.name)
+            if match and int(match[1]) == step:
+                found.append((int(match[2]), str(entry)))
+        if not found:
+            raise errors.not_found(f"{self.path}: no checkpoint of step {step}")
+        return open_checkpoint(max(found)[1])
+
+
+def _number_of(step: int) -> int:
+    number = operator.index(step)
+    if not 0 <= number < 1 << 64:
+        raise errors.usage(f"step {number} is not between 0 and 2^64 - 1")
+    return number
+
+
+def _set(save: c_void_p, meta: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+    library = _library.library()
+    for key, value in meta.items():
+        _library.check(library.ckpt_set(save, _library.text(key), _library.text(value)))
+    for name, number in metrics.items():
+        _library.check(library.ckpt_metric(save, _library.text(name), float(number)))
+
+
+def _add(save: c_void_p, flat: _tree.Flat) -> List[Any]:
+    """Adds all leaves. The result keeps their memory alive: drop it after commit."""
+    library = _library.library()
+    owners: List[Any] = []
+    for name, array in flat.arrays.items():
+        if name in flat.ties:
+            continue
+        kind = flat.kinds[name]
+        memory = _arrays.dense(array, kind.library)
+        shape = _library.numbers(kind.shape)
+        tensor = _library.TensorStruct(size=ctypes.sizeof(_library.TensorStruct), name=_library.text(name),
+                                       dtype=kind.dtype.encode(), shape=shape, ndim=len(kind.shape))
+        _library.check(library.ckpt_add_part(save, byref(tensor), _library.numbers([0] * len(kind.shape)), shape,
+                                             memory.address, memory.nbytes))
+        owners.append(memory.owner)
+    blob = _tree.build(flat)
+    owners.append(blob)
+    _library.check(library.ckpt_add_blob(save, _tree.BLOB.encode(), blob, len(blob)))
+    return owners
+
+
+class _Loading:
+    """Loads one checkpoint into a tree. The constructor checks everything and changes nothing."""
+
+    def __init__(self, checkpoint: Checkpoint, into: Any, strict: bool) -> None:
+        self._checkpoint = checkpoint
+        self._stored = checkpoint._stored
+        self._tree = self._new_tree() if into is None else into
+        self._flat = _tree.flatten(self._tree)
+        names = {**self._flat.arrays, **self._flat.values}
+        stored = {**self._stored.tensors, **self._stored.values}
+        self._missing = [name for name in names if name not in stored]
+        self._unexpected = [name for name in stored if name not in names]
+        self._check_names(strict)
+        self._check_kinds()
+        self._targets = self._make_targets()
+
+    def _new_tree(self) -> Any:
+        libraries = self._stored.libraries
+        made: Dict[str, Any] = {}
+
+        def array(name: str) -> Any:
+            tensor = self._checkpoint[self._stored.tensors[name]]
+            if tensor.name not in made:
+                made[tensor.name] = _arrays.empty(
+                    _arrays.Kind(libraries.get(name, "torch"), tensor.dtype, tensor.shape))
+            return made[tensor.name]
+
+        if self._stored.node is not None:
+            return _tree.rebuilt(self._stored.node, array)
+        raise errors.usage(f"{self._checkpoint.info.path}: Run.save did not write this checkpoint, so it has no tree",
+                           hint="give the tree to fill with into=, or use ckpt.open(...).torch()")
+
+    def _check_names(self, strict: bool) -> None:
+        if not strict:
+            return
+        where = f"step {self._checkpoint.info.step}"
+        if self._missing:
+            raise errors.not_found(f"{where} lacks {_some(self._missing)}", tensor=self._missing[0])
+        if self._unexpected:
+            raise errors.usage(f"{where} also has {_some(self._unexpected)}", tensor=self._unexpected[0],
+                               hint="load without into= for the tree as it was saved, or with strict=False for a part")
+
+    def _check_kinds(self) -> None:
+        problems: List[Tuple[str, str]] = []
+        for name, kind in self._flat.kinds.items():
+            if name in self._stored.values:
+                problems.append((name, "a plain value in the checkpoint"))
+            elif name in self._stored.tensors:
+                tensor = self._checkpoint[self._stored.tensors[name]]
+                if (tensor.dtype, tensor.shape) != (kind.dtype, kind.shape):
+                    problems.append((name, f"{kind}, in the checkpoint {tensor.dtype} {list(tensor.shape)}"))
+                reason = _arrays.refusal_to_load(self._flat.arrays[name], kind.library)
+                if reason:
+                    problems.append((name, reason))
+        problems += [(name, "a tensor in the checkpoint") for name in self._flat.values if name in self._stored.tensors]
+        if problems:
+            raise errors.usage("the tree does not fit the checkpoint:\n  " +
+                               "\n  ".join(f"{name}: {reason}" for name, reason in problems[:10]) +
+                               (f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""),
+                               tensor=problems[0][0])
+
+    def _make_targets(self) -> Dict[str, _arrays.Target]:
+        return {name: _arrays.Target(array, self._flat.kinds[name]) for name, array in self._flat.arrays.items()
+                if name in self._stored.tensors and name not in self._flat.ties}
+
+    def _requests(self) -> List[_library.ReadStruct]:
+        reads = []
+        for name, target in self._targets.items():
+            if target.memory.nbytes:
+                kind = self._flat.kinds[name]
+                reads.append(_library.read_struct(self._stored.tensors[name], [0] * len(kind.shape), kind.shape,
+                                                  target.memory.address, _dtypes.size_bytes(kind.dtype, kind.shape)))
+        return reads
+
+    def read(self, skipped: int = 0) -> LoadReport:
+        """Reads from this checkpoint."""
+        report = self._checkpoint._read(self._requests())
+        report.skipped = skipped
+        return self.finish(report)
+
+    def read_newest(self, run: int) -> _library.ReportStruct:
+        """Reads from the newest checkpoint of the run that verifies; the report says which."""
+        reads = self._requests()
+        report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
+        array = (_library.ReadStruct * len(reads))(*reads)
+        _library.check(_library.library().ckpt_load(run, array, len(reads), 0, byref(report)))
+        return report
+
+    def finish(self, report: _library.ReportStruct) -> LoadReport:
+        """After reading: arrays that are not dense, and plain values."""
+        for target in self._targets.values():
+            target.finish()
+        tree = _tree.with_values(self._tree, self._stored.values)
+        return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,
+                          self._unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
+
+
+def _some(names: List[str]) -> str:
+    more = len(names) - 5
+    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")
