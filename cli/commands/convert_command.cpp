@@ -105,7 +105,7 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
   if (report.target_format == "ckpt") return fmt::format("next: ckpt verify {}\n", path);
   const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
                     request.strip_prefix.empty() && request.add_prefix.empty() && !report.names_state &&
-                    (report.target_format != "dcp" || report.source_format == "dcp");  // it wraps names in "model."
+                    (!target->for_trainers || report.source_format == report.target_format);  // else names differ
   if (!same) return fmt::format("next: ckpt inspect {}\n", path);
   return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source),
                      map.empty() ? "" : " --map " + shell_path(map));

@@ -387,27 +387,6 @@ def case_what_a_link_in_a_checkpoint_of_ours_leads_into_stays(sh):
     sh.run("verify", run / "step-000000006.g6", out="ok")
 
 
-def case_what_lacks_state_that_the_one_before_has_does_not_count_as_kept(sh):
-    for name, files in (("folders/hf_trainer", ("optimizer.pt", "scheduler.pt")), ("folders/accelerate", ("optimizer.bin",))):
-        run = sh.path("store/r")
-        for step in (100, 200):
-            shutil.copytree(sh.checkpoint(name), run / f"checkpoint-{step}")
-        for empties in (False, True):
-            for file in files:
-                (run / "checkpoint-200" / file).unlink()
-                if empties:
-                    (run / "checkpoint-200" / file).write_bytes(b"")
-            aged(sh.path("store"))
-            prune(sh, "--keep-last", "1", "--apply", "-y", err=f"checkpoint-200: not counted as kept: it lacks {files[0]}.*, which checkpoint-100 has")
-            check({p.name for p in run.iterdir()} == {"checkpoint-100", "checkpoint-200"}, str(list(run.iterdir())))
-            for file in files:
-                shutil.copy(run / "checkpoint-100" / file, run / "checkpoint-200" / file)
-        aged(sh.path("store"))
-        prune(sh, "--keep-last", "1", "--apply", "-y")
-        check({p.name for p in run.iterdir()} == {"checkpoint-200"}, str(list(run.iterdir())))
-        shutil.rmtree(sh.path("store"))
-
-
 def case_what_another_tool_is_writing_stays_and_counts_for_nothing(sh):
     run = trainer(sh)
     shutil.copytree(run / "checkpoint-3000", run / "checkpoint-500")  # it was started again from a lower step

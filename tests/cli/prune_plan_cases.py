@@ -1,8 +1,9 @@
 """What ckpt prune shows of its plan, and what stops it."""
 import re
+import shutil
 import time
 
-from prune_cases import prune, steps, store
+from prune_cases import aged, prune, steps, store
 from runner import check, main
 
 
@@ -69,6 +70,27 @@ def case_check_answers_whether_something_would_be_deleted(sh):
     quiet = prune(sh, "--keep-last", "3", "-q")
     check(quiet.out + quiet.err == "", "-q speaks though all is well", quiet)
     prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="exclude each other")
+
+
+def case_what_lacks_state_that_the_one_before_has_does_not_count_as_kept(sh):
+    for name, files in (("folders/hf_trainer", ("optimizer.pt", "scheduler.pt")), ("folders/accelerate", ("optimizer.bin",))):
+        run = sh.path("store/r")
+        for step in (100, 200):
+            shutil.copytree(sh.checkpoint(name), run / f"checkpoint-{step}")
+        for empties in (False, True):
+            for file in files:
+                (run / "checkpoint-200" / file).unlink()
+                if empties:
+                    (run / "checkpoint-200" / file).write_bytes(b"")
+            aged(sh.path("store"))
+            prune(sh, "--keep-last", "1", "--apply", "-y", err=f"checkpoint-200: not counted as kept: it lacks {files[0]}.*, which checkpoint-100 has")
+            check({p.name for p in run.iterdir()} == {"checkpoint-100", "checkpoint-200"}, str(list(run.iterdir())))
+            for file in files:
+                shutil.copy(run / "checkpoint-100" / file, run / "checkpoint-200" / file)
+        aged(sh.path("store"))
+        prune(sh, "--keep-last", "1", "--apply", "-y")
+        check({p.name for p in run.iterdir()} == {"checkpoint-200"}, str(list(run.iterdir())))
+        shutil.rmtree(sh.path("store"))
 
 
 if __name__ == "__main__":

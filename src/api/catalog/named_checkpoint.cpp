@@ -26,7 +26,7 @@ Deadline soon() {
   return std::chrono::steady_clock::now() + kPatience;
 }
 
-/// Of the newest usable checkpoint of a run: newer ones that it stands for.
+/// Newer checkpoints than the newest usable one of a run, for the user.
 Result<std::string> newer_unusable(FoundByName& found) {
   CKPT_TRY(const auto entries, select_entries(found.catalog.database(), {.run = found.entry.checkpoint.run}));
   const catalog::ShortNames labels(entries);
