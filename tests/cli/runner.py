@@ -137,7 +137,7 @@ def main(cases):
             continue
         ran += 1
         directory = tempfile.mkdtemp(prefix="ckpt-cli-")
-        deep = os.path.join(directory, "1", "2", "3", "4")  # no store is found above it, whatever is next to `directory`
+        deep = os.path.join(directory, "a", "b", "c", "d")  # no store is found above it, whatever is next to `directory`
         os.makedirs(deep)
         for above in range(5):  # as mkdtemp leaves a directory; other users may pass through those above it
             os.chmod(os.path.normpath(os.path.join(deep, *[".."] * above)), 0o711 if above else 0o700)

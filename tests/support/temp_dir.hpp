@@ -16,14 +16,14 @@ inline std::string memory_temp_dir() {
 }
 
 /// A separate directory for this test on the real file system; removed with everything in it. So deep that no store is
-/// found above it, whatever is in the parent.
+/// found above it, whatever is in the parent; no name in its path is a step.
 class TempDir {
  public:
   explicit TempDir(const std::string& parent = testing::TempDir()) {
     std::string pattern = parent + "/ckpt-test-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) return;
     root_ = pattern;
-    path_ = root_ + "/1/2/3/4";
+    path_ = root_ + "/a/b/c/d";
     std::filesystem::create_directories(path_);
   }
   ~TempDir() {
