@@ -12,7 +12,7 @@
   FORMAT(torch)               /* torch/: torch.save files */                             \
   FORMAT(hdf5)                /* hdf5/ */                                                \
   FORMAT(megatron)            /* megatron/: torch_dist */                                \
-  FORMAT(megatron_legacy)     /* megatron/: recognised, and not read */                  \
+  FORMAT(megatron_legacy)     /* megatron/: files of ranks */                            \
   FORMAT(orbax)               /* named/ */                                               \
   FORMAT(deepspeed_universal) /* deepspeed/universal/: what ds_to_universal.py writes */ \
   FORMAT(gguf)                /* named/ */                                               \

@@ -67,7 +67,7 @@ def case_help_has_topics(sh):
         check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} stands in docs/exit-codes.md only")
     codes = {code.strip() for row in documented for code in row.split(",")}
     check(set(re.findall(r"^ *(\d+)  \w", table, re.M)) == codes, f"the help has other codes than docs/exit-codes.md: {table}")
-    sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +yes +no", "^megatron-legacy +no +no"])
+    sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +yes +no", "^megatron-legacy +yes +no"])
     sh.run("help", "units", out="2\\^32")
     sh.run("help", "environment", out="CKPT_MEMORY")
     sh.run("help", "exit-code", code=2, err="did you mean 'ckpt help exit-codes'")

@@ -53,6 +53,8 @@ TEST(OpenSource, FindsTheFormatOfGenuineDirectories) {
     EXPECT_EQ(format_of(kGolden + "/" + name + "/ckpt"), "deepspeed") << name;
   for (const char* folder : {"", "/global_step3_universal"})
     EXPECT_EQ(format_of(kGolden + "/deepspeed/universal_from_zero2_bf16_dp4/ckpt" + folder), "deepspeed-universal");
+  for (const char* name : {"legacy_tp2_pp2/ckpt", "legacy_tp2_pp2/ckpt/iter_0000002"})
+    EXPECT_EQ(format_of(kGolden + "/megatron/" + name), "megatron-legacy") << name;
   for (const char* name : {"megatron/core_torch_dist_w4/ckpt", "megatron/torch_dist_tp2_pp2_dp2/ckpt",
                            "megatron/torch_dist_tp2_pp2_dp2/ckpt/iter_0000002"})
     EXPECT_EQ(format_of(kGolden + "/" + name), "megatron") << name;
@@ -68,12 +70,10 @@ TEST(OpenSource, NamesWhatItRecognisesButDoesNotRead) {
   spill(dir.path() + "/a.npy", "\x93NUMPY\x01");
   spill(dir.path() + "/a.npz",
         std::string("PK\x03\x04", 4) + std::string(22, '\0') + std::string("\x05\0\0\0", 4) + "a.npy");
-  spill(dir.path() + "/iter_0000007/mp_rank_00/model_optim_rng.pt", "x");
   spill(dir.path() + "/run/latest_checkpointed_iteration.txt", "7");
   expect_error(dir.path() + "/m.gguf", Errc::unsupported, "GGUF");
   expect_error(dir.path() + "/a.npy", Errc::unsupported, "NumPy");
   expect_error(dir.path() + "/a.npz", Errc::unsupported, "NumPy");
-  expect_error(dir.path() + "/iter_0000007", Errc::unsupported, "Megatron-LM");
   expect_error(dir.path() + "/run", Errc::incomplete, "names iter_0000007, which is missing");
 }
 

@@ -152,7 +152,8 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   return map;
 }
 
-// All files of a conversion carry its id. One that is damaged or incomplete has none.
+// All files of a conversion carry its id, but those of a trainer that were copied as they were. One that is damaged or
+// incomplete has none.
 Result<std::string> stored_id(Io& io, const std::string& root) {
   CKPT_TRY(const Map map, open(io, root, {}));
   std::optional<std::string> id;
@@ -163,6 +164,7 @@ Result<std::string> stored_id(Io& io, const std::string& root) {
     static_cast<void>(io.close(handle));  // only read: nothing can be lost
     if (!text) return fail(text.error());
     std::string own = id_in_archive(*text);
+    if (own.empty() && trainer_key(base_name(file.path))) continue;
     if (id && *id != own) return std::string();
     id = std::move(own);
   }

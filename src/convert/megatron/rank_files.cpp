@@ -1,0 +1,149 @@
+#include "convert/megatron/rank_files.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "convert/formats.hpp"
+#include "convert/megatron/run_arguments.hpp"
+#include "format/checked.hpp"
+#include "format/text/parse_number.hpp"
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::string_view kFolder = "mp_rank";
+constexpr std::string_view kModelFile = "model_optim_rng.pt";
+constexpr std::string_view kOptimizerFile = "distrib_optim.pt";
+
+tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
+  return fail({.code = Errc::incomplete,
+               .message = fmt::format("{}: {}", path, reason),
+               .file = path,
+               .hint = "each rank writes its own files: copy the missing ones from the nodes that wrote them"});
+}
+
+/// 1, 3 of mp_rank_01_003.
+std::vector<std::uint64_t> numbers_of(std::string_view name) {
+  name.remove_prefix(kFolder.size());
+  std::vector<std::uint64_t> out;
+  while (name.starts_with('_')) {
+    name.remove_prefix(1);
+    const auto number = take_number<std::uint64_t>(name);
+    if (!number) return {};
+    out.push_back(*number);
+  }
+  return name.empty() ? out : std::vector<std::uint64_t>{};
+}
+
+Result<Map> open_file(Io& io, const std::string& root, const std::string& folder, std::string_view name,
+                      const ReadOptions& options) {
+  const std::string path = join_path(folder, name);
+  CKPT_TRY(Map map, torch_format().reader->open(io, join_path(root, path), options));
+  for (MapFile& file : map.files) file.path = path;
+  return map;
+}
+
+std::uint64_t size_of(const Value& args, std::string_view name, std::uint64_t otherwise) {
+  const Value* value = member(args, name);
+  const auto* number = value == nullptr ? nullptr : std::get_if<std::int64_t>(&value->v);
+  return number == nullptr || *number < 1 ? otherwise : static_cast<std::uint64_t>(*number);
+}
+
+bool is_set(const Value& args, std::string_view name) {
+  const Value* value = member(args, name);
+  const auto* flag = value == nullptr ? nullptr : std::get_if<bool>(&value->v);
+  return flag != nullptr && *flag;
+}
+
+/// Without arguments, of files before 2019, the folders' names tell the sizes.
+RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most) {
+  RunShape out;
+  Dict top;
+  for (const NamedObject& object : first.model.objects)
+    if (object.name == "args" || object.name == "iteration")
+      top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
+  const Value common{std::move(top)};
+  read_run_arguments(common, out.meta);
+  const Value* args = member(common, "args");
+  const Value none{};
+  const Value& run = args == nullptr ? none : *args;
+  const auto by_name = [&](std::size_t axis) { return axis < most.size() ? most[axis] + 1 : 1; };
+  out.tensor = size_of(run, "tensor_model_parallel_size", by_name(0));
+  out.pipeline = size_of(run, "pipeline_model_parallel_size", by_name(1));
+  out.expert = size_of(run, "expert_model_parallel_size", by_name(2));
+  out.expert_tensor = size_of(run, "expert_tensor_parallel_size", out.tensor);
+  out.chunks = size_of(run, "virtual_pipeline_model_parallel_size", 1);
+  if (const std::uint64_t layers = size_of(run, "num_layers", 0); layers != 0) out.layers = layers;
+  out.is_gated = is_set(run, "swiglu");
+  out.is_tied = args == nullptr || !is_set(run, "untie_embeddings_and_output_weights");
+  return out;
+}
+
+/// The folders of a full grid, each once.
+Result<> check_grid(const std::string& root, const Ranks& ranks) {
+  const RunShape& shape = ranks.shape;
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> seen;
+  for (const RankFiles& rank : ranks.files) seen.emplace(rank.tensor, rank.pipeline, rank.expert);
+  CKPT_TRY(std::uint64_t count, checked_mul(shape.tensor, shape.pipeline));
+  CKPT_TRY(count, checked_mul(count, shape.expert));
+  if (seen.size() != ranks.files.size() || seen.size() != count)
+    return incomplete(root, fmt::format("{} folders of ranks, not {} (tensor {} · pipeline {} · expert {})",
+                                        ranks.files.size(), count, shape.tensor, shape.pipeline, shape.expert));
+  for (const auto& [tensor, pipeline, expert] : seen)
+    if (tensor >= shape.tensor || pipeline >= shape.pipeline || expert >= shape.expert)
+      return incomplete(root, "the folders' numbers do not fit the run's arguments");
+  return {};
+}
+
+}  // namespace
+
+Result<Ranks> open_ranks(Io& io, const std::string& root, const ReadOptions& options) {
+  CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
+  std::vector<std::pair<std::string, std::vector<std::uint64_t>>> folders;
+  std::vector<std::uint64_t> most;
+  for (const DirEntry& entry : entries) {
+    if (entry.kind != FileInfo::Kind::directory || !entry.name.starts_with(kFolder)) continue;
+    std::vector<std::uint64_t> numbers = numbers_of(entry.name);
+    if (numbers.empty() || (!folders.empty() && numbers.size() != most.size()))
+      return incomplete(join_path(root, entry.name), "not named like the other ranks");
+    most.resize(numbers.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) most[i] = std::max(most[i], numbers[i]);
+    folders.emplace_back(entry.name, std::move(numbers));
+  }
+  Ranks out;
+  for (auto& [folder, numbers] : folders) {
+    CKPT_TRY(const std::vector<DirEntry> inside, io.list(join_path(root, folder)));
+    const auto has = [&](std::string_view name) {
+      return std::ranges::find(inside, name, &DirEntry::name) != inside.end();
+    };
+    if (!has(kModelFile)) return incomplete(join_path(join_path(root, folder), kModelFile), "missing");
+    RankFiles rank{.folder = folder};
+    CKPT_TRY(rank.model, open_file(io, root, folder, kModelFile, options));
+    if (has(kOptimizerFile)) {
+      CKPT_TRY(rank.optimizer, open_file(io, root, folder, kOptimizerFile, options));
+    }
+    if (out.files.empty()) out.shape = shape_of(rank, most);
+    // The second number is the pipeline's only where there is one: else the expert's.
+    std::size_t next = 0;
+    const auto take = [&] { return next < numbers.size() ? numbers[next++] : 0; };
+    rank.tensor = take();
+    if (out.shape.pipeline > 1) rank.pipeline = take();
+    if (out.shape.expert > 1) rank.expert = take();
+    out.files.push_back(std::move(rank));
+  }
+  if (out.files.empty()) return incomplete(root, "no folder of a rank");
+  const bool has_optimizer =
+      std::ranges::any_of(out.files, [](const RankFiles& rank) { return rank.optimizer.has_value(); });
+  for (const RankFiles& rank : out.files)
+    if (has_optimizer && !rank.optimizer)
+      return incomplete(join_path(join_path(root, rank.folder), kOptimizerFile), "missing, while other ranks have it");
+  CKPT_CHECK(check_grid(root, out));
+  return out;
+}
+
+}  // namespace ckpt::megatron

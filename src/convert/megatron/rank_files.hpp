@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "convert/read_options.hpp"
+#include "engine/io/io.hpp"
+#include "format/model/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::megatron {
+
+/// What one model-parallel rank wrote.
+struct RankFiles {
+  std::string folder;  ///< mp_rank_01_003
+  std::uint64_t tensor = 0;
+  std::uint64_t pipeline = 0;
+  std::uint64_t expert = 0;
+  Map model{};                     ///< model_optim_rng.pt
+  std::optional<Map> optimizer{};  ///< distrib_optim.pt, of the distributed optimizer
+};
+
+/// The run that wrote them, by its arguments.
+struct RunShape {
+  std::uint64_t tensor = 1;
+  std::uint64_t pipeline = 1;
+  std::uint64_t expert = 1;
+  std::uint64_t expert_tensor = 1;        ///< tensor-parallel ranks of an expert
+  std::uint64_t chunks = 1;               ///< of each pipeline stage, with the interleaved schedule
+  std::optional<std::uint64_t> layers{};  ///< of the whole model
+  bool is_gated = false;                  ///< SwiGLU and the like
+  bool is_tied = true;                    ///< the output layer is the embedding
+  Meta meta{};
+};
+
+struct Ranks {
+  RunShape shape;
+  std::vector<RankFiles> files;  ///< a full grid, in the order of their folders' names
+};
+
+/// Reads the metadata of all ranks of an iteration.
+/// errors  incomplete: a rank or one of its files is missing; those of reading a torch.save file
+Result<Ranks> open_ranks(Io& io, const std::string& root, const ReadOptions& options);
+
+}  // namespace ckpt::megatron

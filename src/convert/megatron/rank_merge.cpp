@@ -1,0 +1,366 @@
+#include "convert/megatron/rank_merge.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "convert/megatron/optimizer_state.hpp"
+#include "convert/megatron/rank_part.hpp"
+#include "format/checked.hpp"
+#include "format/hash.hpp"
+#include "format/text/parse_number.hpp"
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+constexpr std::string_view kOutput = "output_layer.weight";
+
+/// The chunk of a name "model.NAME" or "model1.NAME", and NAME.
+std::optional<std::pair<std::uint64_t, std::string_view>> in_model(std::string_view name) {
+  if (!name.starts_with("model")) return std::nullopt;
+  name.remove_prefix(std::string_view("model").size());
+  const auto chunk = name.starts_with('.') ? std::optional<std::uint64_t>(0) : take_number<std::uint64_t>(name);
+  if (!chunk || !name.starts_with('.')) return std::nullopt;
+  return std::pair(*chunk, name.substr(1));
+}
+
+/// A tensor of the whole model while its chunks are collected.
+struct Whole {
+  Tensor tensor;
+  std::vector<std::pair<Chunk, Locator>> chunks{};
+};
+
+class RankMerge {
+ public:
+  RankMerge(const Ranks& ranks, const std::string& root) : ranks_(ranks), shape_(ranks.shape), root_(root) {}
+
+  Result<Map> run() {
+    add_files();
+    CKPT_CHECK(collect());
+    CKPT_CHECK(number_layers());
+    stacked_ = layers_are_alike();
+    for (const Part& part : parts_) CKPT_CHECK(place(part, weight_tensor(part), part.where));
+    CKPT_CHECK(place_state());
+    CKPT_CHECK(keep_rest());
+    return finish();
+  }
+
+ private:
+  tl::unexpected<Error> contradiction(const std::string& name, const std::string& reason) const {
+    return fail(
+        {.code = Errc::corrupt, .message = fmt::format("{}: {}", root_, reason), .file = root_, .tensor = name});
+  }
+
+  void add_files() {
+    for (const RankFiles& rank : ranks_.files) {
+      first_file_.push_back(static_cast<std::uint32_t>(map_.files.size()));
+      map_.files.insert(map_.files.end(), rank.model.files.begin(), rank.model.files.end());
+      first_optimizer_file_.push_back(static_cast<std::uint32_t>(map_.files.size()));
+      if (rank.optimizer)
+        map_.files.insert(map_.files.end(), rank.optimizer->files.begin(), rank.optimizer->files.end());
+      used_.emplace_back(rank.model.tensors.size(), false);
+      used_optimizer_.emplace_back(rank.optimizer ? rank.optimizer->tensors.size() : 0, false);
+    }
+  }
+
+  Result<> collect() {
+    bool is_local = false;
+    for (const RankFiles& rank : ranks_.files)
+      is_local = is_local || std::ranges::any_of(rank.model.tensors, [](const Tensor& tensor) {
+                   return tensor.name.find(".input_layernorm.") != std::string::npos;
+                 });
+    for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
+      const Map& model = ranks_.files[r].model;
+      for (std::size_t t = 0; t < model.tensors.size(); ++t) {
+        const auto named = model.tensors[t].role == Role::blob ? std::nullopt : in_model(model.tensors[t].name);
+        if (!named) continue;
+        Part part{.rank = r, .tensor = t, .chunk = named->first, .weight = weight_of(named->second, is_local)};
+        part.dtype = model.tensors[t].dtype;
+        part.shape = model.tensors[t].shape;
+        CKPT_TRY(part.where, locate(model, t, first_file_[r]));
+        CKPT_CHECK(check_cut(part));
+        if (part.weight.expert) experts_ = std::max(experts_, *part.weight.expert + 1);
+        used_[r][t] = true;
+        parts_.push_back(std::move(part));
+      }
+    }
+    return {};
+  }
+
+  std::uint64_t cuts_of(const Part& part) const { return part.weight.expert ? shape_.expert_tensor : shape_.tensor; }
+
+  Result<> check_cut(const Part& part) const {
+    const std::uint64_t cuts = cuts_of(part);
+    std::string reason;
+    if (part.weight.cut == Cut::unknown && shape_.tensor > 1) {
+      reason = "how tensor-parallel ranks divide it is not known";
+    } else if (part.weight.expert && shape_.tensor > 1 && cuts != shape_.tensor) {
+      reason = "experts with another tensor-parallel size than the rest of the model are not supported";
+    } else if (part.weight.cut == Cut::rows && part.shape.size() < 2) {
+      reason = "it has no second dimension to divide";
+    } else if (is_gated(part) && (part.shape.empty() || part.shape[0] % 2 != 0)) {
+      reason = "its gate and up halves are not equal";
+    } else if (part.weight.cut == Cut::columns && part.shape.empty()) {
+      reason = "it has no dimension to divide";
+    }
+    if (reason.empty()) return {};
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: {}: {}", root_, part.weight.name, reason),
+                 .file = root_,
+                 .tensor = part.weight.name,
+                 .hint = "save with --ckpt-format torch_dist, which stores whole tensors"});
+  }
+
+  bool is_gated(const Part& part) const { return part.weight.is_gated && shape_.is_gated && cuts_of(part) > 1; }
+
+  /// The stages' layers follow each other, chunk by chunk of the interleaved schedule.
+  Result<> number_layers() {
+    std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> counts;  // by chunk and stage
+    for (const Part& part : parts_) {
+      std::uint64_t& count = counts[{part.chunk, ranks_.files[part.rank].pipeline}];
+      if (part.weight.layer) count = std::max(count, *part.weight.layer + 1);
+    }
+    for (const auto& [place, count] : counts) {
+      first_layer_[place] = layers_;
+      CKPT_TRY(layers_, checked_add(layers_, count));
+    }
+    if (!shape_.layers || *shape_.layers == layers_) return {};
+    return fail({.code = Errc::incomplete,
+                 .message = fmt::format("{}: the ranks hold {} layers, the run's arguments say {}", root_, layers_,
+                                        *shape_.layers),
+                 .file = root_});
+  }
+
+  std::uint64_t layer_of(const Part& part) const {
+    return first_layer_.at({part.chunk, ranks_.files[part.rank].pipeline}) + *part.weight.layer;
+  }
+
+  bool layers_are_alike() const {
+    std::map<std::uint64_t, std::set<std::pair<std::string, Shape>>> layers;
+    for (const Part& part : parts_)
+      if (part.weight.layer) layers[layer_of(part)].emplace(part.weight.name, part.shape);
+    return layers.size() == layers_ &&
+           std::ranges::all_of(layers, [&](const auto& layer) { return layer.second == layers.begin()->second; });
+  }
+
+  std::string name_of(const Part& part) const {
+    // The last stage's copy of the embedding.
+    if (part.weight.name == kOutput && shape_.is_tied && shape_.pipeline > 1) return std::string(kEmbedding);
+    if (!part.weight.layer || stacked_) return part.weight.name;
+    return fmt::format("{}{}.{}", kLayers, layer_of(part), part.weight.name.substr(kLayers.size()));
+  }
+
+  bool is_stacked(const Part& part) const { return part.weight.layer && stacked_; }
+
+  Shape whole_shape(const Part& part) const {
+    Shape out;
+    if (is_stacked(part)) out.push_back(layers_);
+    if (part.weight.expert) out.push_back(experts_ * shape_.expert);
+    Shape own = part.shape;
+    if (part.weight.cut == Cut::columns) own[0] *= cuts_of(part);
+    if (part.weight.cut == Cut::rows) own[1] *= cuts_of(part);
+    out.insert(out.end(), own.begin(), own.end());
+    return out;
+  }
+
+  Tensor weight_tensor(const Part& part) const {
+    const bool is_buffer = part.weight.name.ends_with("expert_bias");
+    return {.name = name_of(part),
+            .dtype = part.dtype,
+            .shape = whole_shape(part),
+            .role = is_buffer ? Role::buffer : Role::param};
+  }
+
+  Tensor slot_tensor(const Part& part, const std::string& slot, Dtype dtype) const {
+    return {.name = fmt::format("optimizer.state.{}.{}", name_of(part), slot),
+            .dtype = dtype,
+            .shape = whole_shape(part),
+            .role = Role::slot,
+            .parameter = name_of(part),
+            .slot = slot};
+  }
+
+  Result<Whole*> whole(Tensor tensor) {
+    const auto [found, is_new] = by_name_.emplace(tensor.name, wholes_.size());
+    if (is_new) {
+      wholes_.push_back({.tensor = std::move(tensor)});
+      return &wholes_.back();
+    }
+    Whole& known = wholes_[found->second];
+    if (known.tensor.dtype != tensor.dtype || known.tensor.shape != tensor.shape)
+      return contradiction(tensor.name, fmt::format("{} has another dtype or shape on another rank", tensor.name));
+    return &known;
+  }
+
+  /// Adds what one rank holds of a tensor with the weight's shape.
+  Result<> place(const Part& part, Tensor tensor, const Locator& where) {
+    const RankFiles& rank = ranks_.files[part.rank];
+    CKPT_TRY(Whole* const into, whole(std::move(tensor)));
+    Box box{.offset = {}, .size = {}};
+    if (is_stacked(part)) {
+      box.offset.push_back(layer_of(part));
+      box.size.push_back(1);
+    }
+    if (part.weight.expert) {
+      box.offset.push_back(rank.expert * experts_ + *part.weight.expert);
+      box.size.push_back(1);
+    }
+    Locator at = where;
+    if (!at.strides.empty()) at.strides.insert(at.strides.begin(), box.size.size(), 0);
+    const std::size_t first = box.size.size();
+    box.offset.resize(first + part.shape.size(), 0);
+    box.size.insert(box.size.end(), part.shape.begin(), part.shape.end());
+    if (part.weight.cut == Cut::columns) box.offset[first] = rank.tensor * part.shape[0];
+    if (part.weight.cut == Cut::rows) box.offset[first + 1] = rank.tensor * part.shape[1];
+    if (!is_gated(part)) {
+      into->chunks.emplace_back(Chunk{.box = std::move(box)}, std::move(at));
+      return {};
+    }
+    const std::uint64_t half = part.shape[0] / 2;
+    const std::uint64_t row =
+        where.strides.empty() ? volume(part.shape) / part.shape[0] : static_cast<std::uint64_t>(where.strides.front());
+    for (const std::uint64_t which : {0U, 1U}) {  // gate, up
+      Chunk chunk{.box = box};
+      chunk.box.size[first] = half;
+      chunk.box.offset[first] = (which * shape_.tensor + rank.tensor) * half;
+      Locator piece = at;
+      piece.offset += which * half * row * unit_bytes(where.dtype);
+      into->chunks.emplace_back(std::move(chunk), std::move(piece));
+    }
+    return {};
+  }
+
+  Result<> place_state() {
+    bool is_kept = false;
+    for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
+      std::vector<const Part*> own;
+      for (const Part& part : parts_)
+        if (part.rank == r && !part.weight.name.ends_with("expert_bias")) own.push_back(&part);
+      const RankFiles& rank = ranks_.files[r];
+      for (const auto& [map, file, used] :
+           {std::tuple(&rank.model, first_file_[r], &used_[r]),
+            std::tuple(rank.optimizer ? &*rank.optimizer : nullptr, first_optimizer_file_[r], &used_optimizer_[r])}) {
+        if (map == nullptr) continue;
+        CKPT_TRY(const FoundState found,
+                 map == &rank.model ? find_numbered_state(*map, own, file) : find_flat_state(*map, own, file));
+        is_kept = is_kept || found.is_unknown;
+        for (const StateOfPart& state : found.states) {
+          (*used)[state.tensor] = true;
+          if (state.is_scalar) {
+            CKPT_CHECK(place_scalar(state));
+          } else if (is_main_copy(*state.part)) {
+            CKPT_CHECK(place(*state.part, slot_tensor(*state.part, state.slot, state.where.dtype), state.where));
+          }
+        }
+      }
+    }
+    if (is_kept)
+      map_.findings.push_back({.text =
+                                   "optimizer state of a form that is not known is kept by rank, under the folders' "
+                                   "names"});
+    return {};
+  }
+
+  /// Of weights that several ranks hold the optimizer's state is that of the first one, as in torch_dist: it may differ a
+  /// little between ranks, whose random generators differ.
+  bool is_main_copy(const Part& part) const {
+    const RankFiles& rank = ranks_.files[part.rank];
+    const bool is_divided = part.weight.cut != Cut::none || rank.tensor == 0;
+    const bool is_first = part.weight.expert || rank.expert == 0;
+    return is_divided && is_first && (part.weight.name != kOutput || name_of(part) == kOutput);
+  }
+
+  /// The steps of a weight's parts are equal; it has one.
+  Result<> place_scalar(const StateOfPart& state) {
+    Tensor tensor = slot_tensor(*state.part, state.slot, state.where.dtype);
+    tensor.shape.clear();
+    CKPT_TRY(Whole* const into, whole(std::move(tensor)));
+    if (into->chunks.empty()) into->chunks.emplace_back(Chunk{.box = Box{}}, state.where);
+    return {};
+  }
+
+  /// Everything else, by rank.
+  Result<> keep_rest() {
+    const auto keep = [&](const Map& map, const std::string& folder, std::uint32_t file,
+                          const std::vector<bool>& used) -> Result<> {
+      for (std::size_t t = 0; t < map.tensors.size(); ++t) {
+        if (used[t]) continue;
+        // States of random generators are bytes.
+        const bool is_bytes = map.tensors[t].dtype == Dtype::u8 && map.tensors[t].shape.size() == 1;
+        Tensor tensor{.name = fmt::format("{}/{}", folder, map.tensors[t].name),
+                      .dtype = map.tensors[t].dtype,
+                      .shape = map.tensors[t].shape,
+                      .role = is_bytes ? Role::blob : Role::slot,
+                      .true_dtype = map.tensors[t].true_dtype};
+        CKPT_TRY(Locator where, locate(map, t, file));
+        CKPT_TRY(Whole* const into, whole(std::move(tensor)));
+        into->chunks.emplace_back(Chunk{.box = Box::whole(into->tensor.shape)}, std::move(where));
+      }
+      return {};
+    };
+    for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
+      const RankFiles& rank = ranks_.files[r];
+      CKPT_CHECK(keep(rank.model, rank.folder, first_file_[r], used_[r]));
+      if (rank.optimizer) CKPT_CHECK(keep(*rank.optimizer, rank.folder, first_optimizer_file_[r], used_optimizer_[r]));
+    }
+    return {};
+  }
+
+  Result<Map> finish() {
+    const Map& first = ranks_.files.front().model;
+    for (const NamedObject& object : first.objects)
+      if (!in_model(object.name)) map_.objects.push_back(object);
+    map_.findings.insert(map_.findings.end(), first.findings.begin(), first.findings.end());
+    Hasher metadata;
+    for (const RankFiles& rank : ranks_.files) {
+      metadata.update(rank.model.metadata_hash);
+      if (rank.optimizer) metadata.update(rank.optimizer->metadata_hash);
+    }
+    map_.metadata_hash = metadata.digest().hex();
+    map_.meta = shape_.meta;
+    map_.meta.framework = "megatron";
+    map_.variant = fmt::format("files of {} ranks", ranks_.files.size());
+    auto table = std::make_shared<ChunkTable>(wholes_.size());
+    for (std::size_t i = 0; i < wholes_.size(); ++i) {
+      for (auto& [chunk, where] : wholes_[i].chunks)
+        table->add(i, wholes_[i].tensor.shape, std::move(chunk), std::move(where));
+      map_.tensors.push_back(std::move(wholes_[i].tensor));
+    }
+    table->seal();
+    map_.index = std::move(table);
+    return std::move(map_);
+  }
+
+  const Ranks& ranks_;
+  const RunShape& shape_;
+  const std::string& root_;
+  Map map_{};
+  std::vector<std::uint32_t> first_file_{};            // of each rank, in the map
+  std::vector<std::uint32_t> first_optimizer_file_{};  // likewise
+  std::vector<std::vector<bool>> used_{};              // tensors of each rank's model file that have a place
+  std::vector<std::vector<bool>> used_optimizer_{};
+  std::vector<Part> parts_{};
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint64_t> first_layer_{};  // by chunk and stage
+  std::uint64_t layers_ = 0;
+  std::uint64_t experts_ = 0;  // of one expert-parallel rank
+  bool stacked_ = false;
+  std::vector<Whole> wholes_{};
+  std::unordered_map<std::string, std::size_t> by_name_{};
+};
+
+}  // namespace
+
+Result<Map> merge_ranks(const Ranks& ranks, const std::string& root) {
+  return RankMerge(ranks, root).run();
+}
+
+}  // namespace ckpt::megatron
