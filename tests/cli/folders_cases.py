@@ -28,6 +28,13 @@ def extras_of(directory):
             if p.is_file() and not p.name.endswith(".safetensors")}
 
 
+def case_a_trainers_folder_of_torch_files_is_done_once(sh):
+    for name in ("folders/hf_trainer", "folders/accelerate"):
+        words = ("convert", sh.checkpoint(name), name.replace("/", "-"), "--to", "torch", "--allow-skipped")
+        sh.run(*words, out="^done ")
+        sh.run(*words, out="^already done")
+
+
 def case_an_empty_file_of_state_is_damage(sh):
     for name, files in (("folders/hf_trainer", ("optimizer.pt", "scheduler.pt", "rng_state.pth")), ("folders/accelerate", ("optimizer.bin", "scheduler.bin"))):
         for file in files:

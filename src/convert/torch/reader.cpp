@@ -152,19 +152,21 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   return map;
 }
 
-// All files of a conversion carry its id, but those of a trainer that were copied as they were. One that is damaged or
-// incomplete has none.
+// All files of a conversion carry its id; beside weights a trainer's other files may be copies, with ids of torch's.
+// One that is damaged or incomplete has none.
 Result<std::string> stored_id(Io& io, const std::string& root) {
   CKPT_TRY(const Map map, open(io, root, {}));
   std::optional<std::string> id;
+  const auto is_trainers = [](const MapFile& file) { return trainer_key(base_name(file.path)).has_value(); };
+  const bool has_weights = !std::ranges::all_of(map.files, is_trainers);
   for (const MapFile& file : map.files) {
+    if (has_weights && is_trainers(file)) continue;
     const std::string path = file.path.empty() ? root : join_path(root, file.path);
     CKPT_TRY(const FileHandle handle, io.open(path, {}));
     const auto text = read_serialization_id(io, handle, path, file.bytes);
     static_cast<void>(io.close(handle));  // only read: nothing can be lost
     if (!text) return fail(text.error());
     std::string own = id_in_archive(*text);
-    if (own.empty() && trainer_key(base_name(file.path))) continue;
     if (id && *id != own) return std::string();
     id = std::move(own);
   }
