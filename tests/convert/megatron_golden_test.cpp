@@ -138,7 +138,9 @@ TEST(MegatronWeights, NamesTellLayerExpertAndCut) {
             "decoder.layers.self_attention.linear_qkv.layer_norm_weight");
   EXPECT_EQ(megatron::weight_of("decoder.layers.1.input_layernorm.weight", false).cut, Cut::none);
   EXPECT_EQ(megatron::weight_of("decoder.layers.1.mixer.in_proj.weight", false).cut, Cut::unknown);
-  EXPECT_EQ(megatron::weight_of("decoder.layers.x.mlp.linear_fc2.bias", false).layer, std::nullopt);
+  for (const char* number : {"x", "", "1048576", "18446744073709551615", "18446744073709551616"})
+    EXPECT_EQ(megatron::weight_of(std::string("decoder.layers.") + number + ".mlp.linear_fc2.bias", false).layer,
+              std::nullopt);
 }
 
 TEST_F(MegatronGolden, ATrackerThatLeadsNowhereIsIncomplete) {

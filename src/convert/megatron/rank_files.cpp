@@ -130,7 +130,7 @@ Result<Ranks> open_ranks(Io& io, const std::string& root, const ReadOptions& opt
     if (out.files.empty()) out.shape = shape_of(rank, most);
     // The second number is the pipeline's only where there is one: else the expert's.
     std::size_t next = 0;
-    const auto take = [&] { return next < numbers.size() ? numbers[next++] : 0; };
+    const auto take = [&next, &own = numbers] { return next < own.size() ? own[next++] : 0; };
     rank.tensor = take();
     if (out.shape.pipeline > 1) rank.pipeline = take();
     if (out.shape.expert > 1) rank.expert = take();

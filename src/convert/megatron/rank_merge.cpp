@@ -111,6 +111,8 @@ class RankMerge {
       reason = "its gate and up halves are not equal";
     } else if (part.weight.cut == Cut::columns && part.shape.empty()) {
       reason = "it has no dimension to divide";
+    } else if (!part.shape.empty() && std::ranges::max(part.shape) > UINT64_MAX / cuts) {
+      reason = "it is too large";
     }
     if (reason.empty()) return {};
     return fail({.code = Errc::unsupported,
@@ -192,6 +194,7 @@ class RankMerge {
   Result<Whole*> whole(Tensor tensor) {
     const auto [found, is_new] = by_name_.emplace(tensor.name, wholes_.size());
     if (is_new) {
+      CKPT_CHECK(tensor_bytes(tensor.dtype, tensor.shape));
       wholes_.push_back({.tensor = std::move(tensor)});
       return &wholes_.back();
     }
@@ -241,10 +244,11 @@ class RankMerge {
 
   Result<> place_state() {
     bool is_kept = false;
+    std::size_t next = 0;
     for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
-      std::vector<const Part*> own;
-      for (const Part& part : parts_)
-        if (part.rank == r && !part.weight.name.ends_with("expert_bias")) own.push_back(&part);
+      std::vector<const Part*> own;  // parts are in the order of their ranks
+      for (; next < parts_.size() && parts_[next].rank == r; ++next)
+        if (!parts_[next].weight.name.ends_with("expert_bias")) own.push_back(&parts_[next]);
       const RankFiles& rank = ranks_.files[r];
       for (const auto& [map, file, used] :
            {std::tuple(&rank.model, first_file_[r], &used_[r]),

@@ -50,11 +50,13 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
   if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
 }
 
+constexpr std::uint64_t kMostNumbered = std::uint64_t{1} << 20;  // layers or experts; what follows is counted by it
+
 /// Takes "NUMBER." out of the text at a position.
 std::optional<std::uint64_t> take_index(std::string& text, std::size_t at) {
   std::string_view rest = std::string_view(text).substr(at);
   const auto number = take_number<std::uint64_t>(rest);
-  if (!number || !rest.starts_with('.')) return std::nullopt;
+  if (!number || *number >= kMostNumbered || !rest.starts_with('.')) return std::nullopt;
   text.erase(at, text.size() - at - rest.size() + 1);
   return number;
 }
@@ -63,7 +65,8 @@ std::optional<std::uint64_t> take_index(std::string& text, std::size_t at) {
 std::optional<std::uint64_t> take_last_index(std::string& text) {
   const std::size_t digits = text.find_last_not_of("0123456789") + 1;
   const auto number = parse_number<std::uint64_t>(std::string_view(text).substr(digits));
-  if (number) text.erase(digits);
+  if (!number || *number >= kMostNumbered) return std::nullopt;
+  text.erase(digits);
   return number;
 }
 
