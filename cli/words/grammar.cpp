@@ -92,8 +92,8 @@ Verb verify_verb() {
                 "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
                 "--all verifies the checkpoints of a store, of all runs or of runs that match a pattern RUN: never "
                 "verified first, then least recently verified. The result is recorded in each checkpoint: ckpt list "
-                "shows it as verified or damaged, and retention keeps the newest verified one. With --all, --sample is "
-                "a share of the checkpoints: checking 5% every night covers all of them in 20 nights. Exit code 3 "
+                "shows verified or damaged, and prune keeps the newest verified one. With --all, --sample is a share "
+                "of the checkpoints: 5% every night covers all of them in 20 nights. Exit code 3 "
                 "means that a checkpoint could not be checked or its result could not be recorded.",
                 kDirectories, kPathOrName},
       .aliases = {"check", "fsck", "diff", "compare"},
@@ -212,15 +212,14 @@ Verb plan_verb() {
       .most_arguments = 1,
       .summary = "Plan the checkpoint interval and its cost",
       .about =
-          {"Computes the cost of a save from the number of parameters and the bandwidth, and the interval between "
-           "saves from that cost and the time between failures. CKPT, a checkpoint in any format, replaces "
-           "--params. A checkpoint of a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf: "
-           "ckpt takes them from the run's past saves and restarts. The output compares the exact optimum, "
-           "Young's and Daly's formulas, and a rule of thumb: the maximum of --rework, 20 stalls, and 1.1 times "
-           "the time until a save is durable. With --gpus it shows the loss in GPU hours, with --gpu-hour in money.",
-           "Intervals are training time between two saves. --stall adds asynchronous saves to the comparison; "
-           "--local-bw adds saves to local disks, of which every Nth is copied to the shared storage. Plan "
-           "recommends the option that loses the least time."},
+          {"Recommends how often to save. Estimates the cost of a save from the model size and bandwidth, then picks the "
+           "interval that loses the least time to saves and failures. CKPT, a checkpoint in any format, replaces "
+           "--params. A checkpoint in a store (RUN@STEP) also replaces --bw, --stall, --step-time and --mtbf with "
+           "values measured in the run.",
+           "Compares the optimum with Young's and Daly's formulas and a rule of thumb: the longest of --rework, 20 "
+           "stalls, and 1.1 times the time until a save is durable. --stall adds asynchronous saves; --local-bw adds "
+           "saves to local disks, with every Nth copied to shared storage. Intervals count training time between saves. "
+           "--gpus shows the loss in GPU hours, --gpu-hour in money."},
       .aliases = {"advise"},
       .flags =
           {

@@ -113,18 +113,17 @@ Verb policy_verb() {
       .most_arguments = 3,
       .summary = "Write, explain, check or try the retention policy of a store",
       .about =
-          {"The policy is STORE/ckpt.toml; ckpt prune carries it out. Without STORE, --store, CKPT_STORE or the current "
-           "directory applies. No command here deletes anything.",
-           "policy init [STORE] writes a policy file with a comment for each line, and never replaces one; -n prints it. "
-           "--preset research keeps the last 3 checkpoints, every 5000th step and, if the store has metrics, the best 2. "
-           "production keeps the last 5, one per hour for a day, one per day for two weeks, and tagged ones. space keeps "
-           "the last 2 whole, and only the weights of older ones as long as a tenth of the volume is free.",
-           "policy show [STORE] [RUN] explains which rules apply to which run, what they keep today, and which runs no "
-           "rule matches. With --store, the argument is RUN.",
-           "policy check [STORE | FILE] checks a policy file; errors name the line. It also shows what changed since the "
-           "last prune: a changed policy needs -y if it would delete more than half.",
-           "policy simulate [STORE] applies the policy to a run that saves every --interval steps until --until, with a "
-           "prune after every save, and shows the peak space, the risks, and a picture of what is kept over time."},
+          {"Manage STORE/ckpt.toml, the policy that 'ckpt prune' applies. STORE defaults to --store, CKPT_STORE, or the "
+           "current directory. Nothing is deleted.",
+           "init [STORE] writes a commented policy file. It never overwrites one; -n prints it instead. Presets: research "
+           "(last 3, every 5000 steps, best 2 if there are metrics), production (last 5, hourly for a day, daily for two "
+           "weeks, tagged ones), space (last 2; older ones lose their optimizer; 10% of the volume stays free).",
+           "show [STORE] [RUN] lists the rules of each run, what they keep now, and runs without a rule. With --store, "
+           "the argument is RUN.",
+           "check [STORE | FILE] reports errors with line numbers, and what changed since the last prune. A changed "
+           "policy needs -y to delete more than half.",
+           "simulate [STORE] saves every --interval steps until --until, prunes after each save, and shows the peak "
+           "disk usage, the risks, and what is kept over time."},
       .aliases = {"policies"},
       .flags = {store_flag(),
                 {.name = "preset",

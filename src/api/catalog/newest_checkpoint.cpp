@@ -108,9 +108,7 @@ Result<FoundSource> newest_of_directory(Io& io, const std::string& root, const s
   CKPT_TRY(const auto entries, io.list(root));
   if (const auto passed_over = newer_unfinished(entries, newest); !passed_over.empty())
     out.note += fmt::format("; not a complete checkpoint: {}", name_list(passed_over));
-  if (below.size() == 1) return out;
-  if (const auto missing = lacking_files(io, out.path, join_path(root, below[1].name)); !missing.empty())
-    out.note += fmt::format("; it lacks {}, which {} has", name_list(missing), below[1].name);
+  if (const std::string lacks = lacks_text(io, out.path); !lacks.empty()) out.note += "; " + lacks;
   return out;
 }
 

@@ -197,8 +197,9 @@ Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool c
     CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
     out.warnings = catalog.warnings();
     CKPT_TRY(out.entry, find_in_catalog(io, catalog, request.checkpoint));
-    CKPT_TRY(const auto run, select_entries(catalog.database(), {.run = out.entry.checkpoint.run}));
-    out.label = catalog::ShortNames(run).of(out.entry);
+    const catalog::Checkpoint& one = out.entry.checkpoint;
+    CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = one.run, .step = one.step}));
+    out.label = catalog::ShortNames(saves).of(out.entry);
   }
   out.path = out.entry.path(request.store);
   for (const MarkChange& change : request.changes) {
