@@ -69,11 +69,11 @@ int main(int argc, char** argv) {
   // The trainer's own memory, in huge pages like any large tensor of a tuned trainer.
   auto memory_of_trainer = ckpt::BufferPool::open({.buffer_bytes = tensor_bytes, .buffer_count = 3});
   if (!memory_of_trainer) must(tl::unexpected(memory_of_trainer.error()));
-  ckpt::BufferPool::Lease leases[3];
-  for (auto& lease : leases) lease = *(*memory_of_trainer)->try_acquire();
-  const Bytes even = random_bytes({leases[0].data(), tensor_bytes}, 1);
-  const Bytes odd = random_bytes({leases[1].data(), tensor_bytes}, 2);
-  const Bytes out = random_bytes({leases[2].data(), tensor_bytes}, 3);
+  ckpt::BufferPool::Buffer buffers[3];
+  for (auto& buffer : buffers) buffer = *(*memory_of_trainer)->try_acquire();
+  const Bytes even = random_bytes({buffers[0].data(), tensor_bytes}, 1);
+  const Bytes odd = random_bytes({buffers[1].data(), tensor_bytes}, 2);
+  const Bytes out = random_bytes({buffers[2].data(), tensor_bytes}, 3);
   const auto value = [&](std::size_t i) { return i % 2 == 0 ? even : odd; };
   const auto name = [](std::size_t i) { return "tensor" + std::to_string(i); };
   const std::size_t count = total / tensor_bytes;

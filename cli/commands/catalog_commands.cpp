@@ -11,7 +11,7 @@
 #include "cli/commands/watch.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -119,8 +119,7 @@ Answer change_pin(Context& context, bool remove) {
       request.mark.until = *until;
     }
   }
-  auto report = ask_alone(context, [&](Session& session) -> Result<MarkReport> {
-    CKPT_TRY(NamesInStore named, names_of(session, words));
+  auto report = ask_by_name(context, [&](Session& session, NamesInStore named) -> Result<MarkReport> {
     request.store = std::move(named.store);
     request.checkpoint = std::move(named.names.front());
     return mark_checkpoint(session.io, request);

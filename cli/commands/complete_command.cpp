@@ -7,7 +7,7 @@
 
 #include "api/catalog/store_names.hpp"
 #include "cli/commands/commands.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 
 namespace ckpt::cli {
 namespace {

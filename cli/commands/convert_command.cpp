@@ -8,8 +8,8 @@
 #include "cli/commands/session.hpp"
 #include "cli/report/conversion_text.hpp"
 #include "cli/report/target_text.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -30,6 +30,12 @@ Result<TargetOptions> read_target_options(const Words& words) {
   if (const Value* value = words.value("zero-stage")) out.zero_stage = value->text.front() - '0';  // one of the choices
   CKPT_CHECK(read_flag(words, "dp", out.dp, ranks));
   CKPT_CHECK(read_flag(words, "ep", out.ep, ranks));
+  CKPT_CHECK(read_flag(words, "tp", out.tp, ranks));
+  CKPT_CHECK(read_flag(words, "pp", out.pp, ranks));
+  CKPT_CHECK(read_flag(words, "vpp", out.vpp, ranks));
+  const auto layers = [](std::string_view text) { return parse_count(text, 0, kMostRanks); };
+  CKPT_CHECK(read_flag(words, "decoder-first", out.decoder_first, layers));
+  CKPT_CHECK(read_flag(words, "decoder-last", out.decoder_last, layers));
   CKPT_CHECK(read_flag(words, "ranks", out.ranks, ranks));
   if (const Value* value = words.value("tag")) {
     out.tag = value->text;
@@ -97,7 +103,7 @@ Result<ConvertRequest> read_request(const Words& words) {
 }
 
 /// A command that will succeed: the target's own checksums, or the source where nothing was selected or changed.
-std::string next_text(const ConvertReport& report, const ConvertRequest& request, const std::string& map) {
+std::string next_text(const ConvertReport& report, const ConvertRequest& request, const Words& words) {
   const auto formats = known_formats();
   const auto target = std::ranges::find(formats, report.target_format, &FormatInfo::name);
   if (target == formats.end() || !target->readable) return {};
@@ -106,16 +112,22 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
   const bool same = request.only.empty() && !request.dtype && request.weights == WeightsFrom::automatic &&
                     request.strip_prefix.empty() && request.add_prefix.empty() && !report.names_state &&
                     (!target->for_trainers || report.source_format == report.target_format);  // else names differ
-  if (!same) return fmt::format("next: ckpt inspect {}\n", path);
-  return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source),
-                     map.empty() ? "" : " --map " + shell_path(map));
+  // Padding and settings from elsewhere are not the source's.
+  const bool is_more =
+      words.value("names") != nullptr && (words.value("vocab-multiple") != nullptr || !request.assets.empty());
+  if (!same || is_more) return fmt::format("next: ckpt inspect {}\n", path);
+  std::string facts;
+  for (const std::string option : {"map", "names", "vocab-size"}) {
+    if (words.value(option) != nullptr) facts += fmt::format(" --{} {}", option, shell_path(words.text(option)));
+  }
+  return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source), facts);
 }
 
 void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {
   const SizeStyle sizes = context.settings.sizes;
   if (report.already_done) {
     say(context, already_done_text(request.target, report.id));
-    say(context, next_text(report, request, context.words.text("map")));
+    say(context, next_text(report, request, context.words));
     return;
   }
   if (report.dry_run) {
@@ -134,7 +146,7 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
   if (context.settings.verbose > 1)
     for (const auto& [path, bytes] : report.files)
       say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));
-  say(context, next_text(report, request, context.words.text("map")));
+  say(context, next_text(report, request, context.words));
 }
 
 /// Where a link leads, so that the checkpoint is replaced and not the link.

@@ -7,7 +7,7 @@
 #include "cli/commands/session.hpp"
 #include "cli/report/disk_text.hpp"
 #include "cli/text/units.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -16,7 +16,7 @@ namespace {
 Result<DoctorRequest> read_doctor_request(const Words& words) {
   if (const Value* store = words.value("store");
       !words.arguments.empty() && store != nullptr && store->origin == "--store")
-    return fail(Errc::usage, "DIR and --store exclude each other");
+    return fail(Errc::usage, "DIR and --store cannot be used together");
   DoctorRequest out{.path = words.arguments.empty() ? store_of(words) : words.arguments[0], .now = now()};
   const auto size_of = [&](std::string_view flag) -> Result<std::optional<std::uint64_t>> {
     const Value* value = words.value(flag);
@@ -61,7 +61,7 @@ void print_report(Context& context, const DoctorReport& report, const DoctorRequ
   const SizeStyle sizes = context.settings.sizes;
   say(context, fmt::format("disk    {}\n", disk_text(speed, sizes)));
   if (request.save_bytes && speed.write_rate() > 0) {
-    say(context, fmt::format("        a save of {} takes {} at least\n", format_size(*request.save_bytes, sizes),
+    say(context, fmt::format("        a save of {} takes at least {}\n", format_size(*request.save_bytes, sizes),
                              format_seconds(static_cast<double>(*request.save_bytes) / speed.write_rate())));
   }
 }

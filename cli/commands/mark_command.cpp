@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
+#include "api/catalog/log_metrics.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/report/catalog_text.hpp"
-#include "cli/words/catalog_words.hpp"
-#include "cli/words/mark_words.hpp"
+#include "cli/words/mark_options.hpp"
+#include "cli/words/store_options.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -46,13 +48,48 @@ std::string marks_text(const std::string& label, const catalog::Entry& entry) {
   return out + "\n";
 }
 
+/// --metrics-from: the marks of a run's checkpoints, from a training log.
+Answer run_log(Context& context) {
+  const Words& words = context.words;
+  for (const std::string_view other : {"metric", "tag", "note", "remove-metric", "remove-tag", "remove-note"}) {
+    if (words.value(other) != nullptr)
+      return failed(
+          {.code = Errc::usage, .message = fmt::format("--metrics-from and --{} cannot be used together", other)});
+  }
+  LogMetricsRequest request{
+      .log = words.text("metrics-from"), .only = words.all("matching"), .owner = user_name(), .now = now()};
+  auto report = ask_by_name(context, [&](Session& session, NamesInStore named) -> Result<LogMetricsReport> {
+    request.store = std::move(named.store);
+    request.name = std::move(named.names.front());
+    return record_log_metrics(session.io, request);
+  });
+  if (!report) return failed(std::move(report).error());
+  Answer out;
+  std::vector<Finding> findings;
+  for (const std::string& text : report->warnings) findings.push_back({.severity = Severity::warning, .text = text});
+  if (!report->without.empty())
+    findings.push_back(
+        {.severity = Severity::note, .text = fmt::format("no metrics logged for {}", name_list(report->without))});
+  print_findings(context, findings);
+  take_warnings(out, findings);
+  if (context.settings.json) {
+    json::Writer data = data_writer(out.data);
+    data.begin_object().key("checkpoints").begin_array();
+    for (const MarkReport& one : report->marked) put(data, one.entry, request.store);
+    data.end_array().end_object();
+    return out;
+  }
+  for (const MarkReport& one : report->marked) say(context, marks_text(one.label, one.entry));
+  return out;
+}
+
 }  // namespace
 
 Answer run_mark(Context& context) {
+  if (context.words.value("metrics-from") != nullptr) return run_log(context);
   auto request = read_mark_request(context.words);
   if (!request) return failed(std::move(request).error());
-  auto report = ask_alone(context, [&](Session& session) -> Result<MarkReport> {
-    CKPT_TRY(NamesInStore named, names_of(session, context.words));
+  auto report = ask_by_name(context, [&](Session& session, NamesInStore named) -> Result<MarkReport> {
     request->store = std::move(named.store);
     request->checkpoint = std::move(named.names.front());
     return change_marks(session.io, *request);

@@ -8,8 +8,8 @@
 #include "cli/commands/session.hpp"
 #include "cli/report/catalog_text.hpp"
 #include "cli/text/units.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

@@ -8,11 +8,12 @@
 #include "catalog/policy_flags.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
+#include "cli/report/curve_text.hpp"
 #include "cli/report/disk_text.hpp"
 #include "cli/report/plan_text.hpp"
 #include "cli/text/units.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -110,7 +111,7 @@ Result<DiskSpeed> measure(Session& session, const Words& words, SavePlanRequest&
 Result<MeasuredInputs> read_source(Context& context, SavePlanRequest& request) {
   const Words& words = context.words;
   const bool bench = words.value("bench") != nullptr;
-  if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw exclude each other");
+  if (bench && words.value("bw") != nullptr) return fail(Errc::usage, "--bench and --bw cannot be used together");
   if (!bench && words.value("size") != nullptr) return fail(Errc::usage, "--size needs --bench");
   MeasuredInputs out;
   if (bench || !words.arguments.empty()) {

@@ -8,7 +8,7 @@
 #include "cli/commands/session.hpp"
 #include "cli/commands/simulate_command.hpp"
 #include "cli/report/policy_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt::cli {
@@ -59,7 +59,7 @@ Result<const PolicyAction*> read_policy_action(const Words& words) {
 Result<std::string> policy_store(const Words& words) {
   if (words.arguments.size() < 2) return store_of(words);
   if (store_by_option(words))
-    return fail(Errc::usage, fmt::format("STORE ('{}') and --store exclude each other", words.arguments[1]));
+    return fail(Errc::usage, fmt::format("STORE ('{}') and --store cannot be used together", words.arguments[1]));
   return words.arguments[1];
 }
 

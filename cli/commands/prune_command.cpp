@@ -4,13 +4,13 @@
 
 #include "api/catalog/last_run.hpp"
 #include "api/catalog/prune.hpp"
-#include "catalog/explain.hpp"
 #include "catalog/policy_flags.hpp"
+#include "catalog/report/explain.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/commands/simulate_command.hpp"
 #include "cli/report/prune_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -51,7 +51,7 @@ Result<PruneRequest> read_prune_request(const Words& words) {
 Result<> check_words(const Words& words) {
   const auto both = [&](std::string_view a, std::string_view b) -> Result<> {
     if (!words.on(a) || !words.on(b)) return {};
-    return fail(Errc::usage, fmt::format("--{} and --{} exclude each other", a, b));
+    return fail(Errc::usage, fmt::format("--{} and --{} cannot be used together", a, b));
   };
   CKPT_CHECK(both("apply", "dry-run"));
   CKPT_CHECK(both("apply", "check"));

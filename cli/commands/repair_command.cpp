@@ -6,7 +6,7 @@
 #include "api/convert/salvage.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 std::string deed_text(const RepairItem& item, bool applied) {
   if (!item.planned || (applied && !item.done)) return "kept: " + item.kept_because;
   switch (item.defect) {
-    case Defect::left_over:
+    case Defect::leftover:
     case Defect::claim:
       return applied ? "removed" : "to be removed";
     case Defect::manifest:
@@ -152,11 +152,11 @@ Answer run_repair(Context& context) {
   const Words& words = context.words;
   if (words.value("out") != nullptr) {
     if (!words.on("apply")) return run_salvage(context);
-    return failed({.code = Errc::usage, .message = "--out and --apply exclude each other"});
+    return failed({.code = Errc::usage, .message = "--out and --apply cannot be used together"});
   }
   RepairRequest request{.path = path_or_store(words), .apply = words.on("apply"), .by = who(), .clock = now};
   if (request.apply && words.on("dry-run"))
-    return failed({.code = Errc::usage, .message = "--apply and --dry-run exclude each other"});
+    return failed({.code = Errc::usage, .message = "--apply and --dry-run cannot be used together"});
   if (request.path.empty())
     return failed({.code = Errc::usage, .message = "missing PATH", .hint = "name a path, or a store with --store"});
   auto timeout = lock_timeout_of(words);

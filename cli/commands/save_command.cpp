@@ -12,8 +12,8 @@
 #include "cli/report/catalog_text.hpp"
 #include "cli/report/conversion_text.hpp"
 #include "cli/report/target_text.hpp"
-#include "cli/words/catalog_words.hpp"
-#include "cli/words/mark_words.hpp"
+#include "cli/words/mark_options.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::cli {

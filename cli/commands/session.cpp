@@ -9,7 +9,8 @@
 
 #include "api/run/noted_io.hpp"
 #include "cli/process/signals.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/flag_values.hpp"
+#include "cli/words/store_options.hpp"
 #include "engine/io/host.hpp"
 #include "format/text/json.hpp"
 #include "format/text/quantity.hpp"
@@ -95,6 +96,26 @@ Result<std::unique_ptr<OpenSession>> OpenSession::on_all_ranks(Context& context)
   return open(context, context.ranks);
 }
 
+/// --names and what belongs to it, as rules for the source.
+Result<> OpenSession::read_names(const Words& words) {
+  const Value* word = words.value("names");
+  for (const std::string_view option : {"vocab-size", "vocab-multiple"}) {
+    if (word == nullptr && words.value(option) != nullptr)
+      return fail(Errc::usage, fmt::format("--{} needs --names", option));
+  }
+  if (word == nullptr) return {};
+  constexpr std::uint64_t kMostRows = std::uint64_t{1} << 32;
+  const auto rows = [](std::string_view text) { return parse_count(text, 1, kMostRows); };
+  CKPT_TRY(MapRules::Names names, parse_names(word->text));
+  CKPT_CHECK(read_flag(words, "vocab-size", names.vocab_size, rows));
+  std::optional<std::uint64_t> multiple;
+  CKPT_CHECK(read_flag(words, "vocab-multiple", multiple, rows));
+  names.vocab_multiple = multiple.value_or(1);
+  if (!rules_) rules_.emplace();
+  rules_->set_names(std::move(names));
+  return {};
+}
+
 Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::shared_ptr<Comm> comm) {
   auto out = std::unique_ptr<OpenSession>(new OpenSession);
   out->comm_ = std::move(comm);
@@ -108,6 +129,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::open(Context& context, std::sh
       opened = fail(std::move(rules).error());
     }
   }
+  if (opened) opened = out->read_names(context.words);
   if (out->comm_->ranks() > 1) opened = agree(*out->comm_, soon(), std::move(opened));
   if (!opened) {
     out->failure_ = std::move(opened).error();

@@ -9,6 +9,7 @@
 #include "api/verbs.hpp"
 #include "cli/output/progress.hpp"
 #include "cli/report/say.hpp"
+#include "cli/words/store_options.hpp"
 
 namespace ckpt::cli {
 
@@ -30,6 +31,7 @@ class OpenSession {
 
  private:
   static Result<std::unique_ptr<OpenSession>> open(Context& context, std::shared_ptr<Comm> comm);
+  Result<> read_names(const Words& words);
 
   std::optional<Error> failure_;
   std::shared_ptr<Comm> comm_;
@@ -57,6 +59,16 @@ std::invoke_result_t<Ask, Session&> ask_alone(Context& context, Ask ask) {
   open->end_progress();
   if (!answer) return fail(name_signal(std::move(answer).error()));
   return answer;
+}
+
+/// The same of a command whose arguments name checkpoints: what `ask(Session&, NamesInStore)` returns.
+/// errors  also as names_in_store
+template <class Ask>
+std::invoke_result_t<Ask, Session&, NamesInStore> ask_by_name(Context& context, Ask ask) {
+  return ask_alone(context, [&](Session& session) -> std::invoke_result_t<Ask, Session&, NamesInStore> {
+    CKPT_TRY(NamesInStore named, names_of(session, context.words));
+    return ask(session, std::move(named));
+  });
 }
 
 /// The common outcome of all ranks after a collective command.

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "api/catalog/simulate_prune.hpp"
-#include "catalog/explain.hpp"
+#include "catalog/report/explain.hpp"
 #include "cli/commands/session.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

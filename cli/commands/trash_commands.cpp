@@ -10,7 +10,7 @@
 #include "cli/commands/session.hpp"
 #include "cli/commands/trash_list.hpp"
 #include "cli/report/catalog_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/quantity.hpp"
 
@@ -122,7 +122,7 @@ Result<UndeleteRequest> read_undelete(const Words& words) {
         {.code = Errc::usage,
          .message = "missing argument NAME",
          .hint = "name a checkpoint or a run, or use --all or --since 1h; 'ckpt list --trash' lists the trash"});
-  if (out.all && !out.names.empty()) return fail(Errc::usage, "--all and NAME exclude each other");
+  if (out.all && !out.names.empty()) return fail(Errc::usage, "--all and NAME cannot be used together");
   return out;
 }
 
@@ -165,8 +165,7 @@ Answer run_rm(Context& context) {
   auto timeout = lock_timeout_of(words);
   if (!timeout) return failed(std::move(timeout).error());
   request.lock_timeout = *timeout;
-  auto report = ask_alone(context, [&](Session& session) -> Result<RemoveReport> {
-    CKPT_TRY(NamesInStore named, names_of(session, words));
+  auto report = ask_by_name(context, [&](Session& session, NamesInStore named) -> Result<RemoveReport> {
     request.store = std::move(named.store);
     request.names = std::move(named.names);
     return remove_checkpoints(session, request);

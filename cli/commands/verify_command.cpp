@@ -9,7 +9,7 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/report/verify_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -46,9 +46,9 @@ Result<> check_flags(const Words& words) {
     if (all || words.value(flag) == nullptr) continue;
     return fail(Errc::usage, fmt::format("--{}: needs --all", flag));
   }
-  for (const std::string_view flag : {"seed", "against", "from", "map"}) {
+  for (const std::string_view flag : {"seed", "against", "from", "map", "names"}) {
     if (all && words.value(flag) != nullptr)
-      return fail(Errc::usage, fmt::format("--all and --{} exclude each other", flag));
+      return fail(Errc::usage, fmt::format("--all and --{} cannot be used together", flag));
   }
   if (words.on("quick") && words.on("finite"))
     return fail(Errc::usage, "--finite does not work with --quick, which reads no values");

@@ -9,8 +9,8 @@
 
 #include "catalog/scan/utc.hpp"
 #include "cli/process/signals.hpp"
-#include "cli/words/catalog_words.hpp"
 #include "cli/words/flag_values.hpp"
+#include "cli/words/store_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -32,7 +32,7 @@ Result<double> read_watch(const Context& context) {
   for (const char* other : {"json", "csv", "tsv", "quiet", "prom", "rebuild"}) {
     if (words.value(other) != nullptr && (words.on(other) || !words.text(other).empty()))
       return fail({.code = Errc::usage,
-                   .message = fmt::format("--watch and {} exclude each other", words.value(other)->origin),
+                   .message = fmt::format("--watch and {} cannot be used together", words.value(other)->origin),
                    .hint = "for scripts, run the command without --watch in a loop"});
   }
   if (!context.console.out_is_terminal())

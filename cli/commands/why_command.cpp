@@ -3,13 +3,13 @@
 #include <set>
 
 #include "api/catalog/why.hpp"
-#include "catalog/explain.hpp"
 #include "catalog/index/names.hpp"
+#include "catalog/report/explain.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/report/catalog_text.hpp"
-#include "cli/words/catalog_words.hpp"
+#include "cli/words/store_options.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -87,8 +87,7 @@ Answer run_why(Context& context) {
   const Words& words = context.words;
   PruneRequest request{.now = now()};
   request.policy.file = words.text("policy");
-  auto report = ask_alone(context, [&](Session& session) -> Result<WhyReport> {
-    CKPT_TRY(NamesInStore named, names_of(session, words));
+  auto report = ask_by_name(context, [&](Session& session, NamesInStore named) -> Result<WhyReport> {
     request.store = std::move(named.store);
     return explain_checkpoint(session, request, named.names.front());
   });

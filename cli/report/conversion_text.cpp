@@ -20,6 +20,15 @@ std::string checked_text(const ConvertReport& report) {
   return "structure checked (the source has no checksums)";
 }
 
+/// Of a conversion that took a while: "times   plan 0.2 s · copy 8.1 s · commit 1.9 s".
+std::string times_text(const ConvertReport& report) {
+  const PhaseTimes& times = report.times;
+  std::string out =
+      fmt::format("times   plan {} · copy {}", format_seconds(times.plan_s), format_seconds(times.copy_s));
+  if (times.verify_s > 0) out += " · verify " + format_seconds(times.verify_s);
+  return out + fmt::format(" · commit {}\n", format_seconds(times.commit_s));
+}
+
 }  // namespace
 
 std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
@@ -48,6 +57,7 @@ std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
     out += fmt::format(" ({})", format_rate(static_cast<double>(report.target_bytes) / report.seconds, sizes));
   if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
   out += " · " + checked_text(report) + "\n";
+  if (report.seconds > 0.5) out += times_text(report);
   if (report.overflowed != 0 || report.became_nan != 0)
     out += fmt::format("cast    {} overflowed to Inf, {} became NaN\n", format_counted(report.overflowed, "value"),
                        format_count(report.became_nan));

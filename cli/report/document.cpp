@@ -94,6 +94,8 @@ void put(json::Writer& out, const ConvertReport& report, const ConvertRequest& r
   put_optional(out, "io", report.io_name);
   out.member("direct_io", report.io_name.empty() ? std::nullopt : std::optional(report.direct));
   out.member("elapsed_s", report.seconds);
+  out.key("times").begin_object().member("plan_s", report.times.plan_s).member("copy_s", report.times.copy_s);
+  out.member("verify_s", report.times.verify_s).member("commit_s", report.times.commit_s).end_object();
   put(out.key("notes"), report.notes);
   out.end_object();
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "cli/output/table.hpp"
+#include "cli/report/curve_text.hpp"
 #include "cli/report/disk_text.hpp"
 #include "cli/text/units.hpp"
 #include "cli/words/manual.hpp"
@@ -91,7 +92,7 @@ void print_recommendation(Context& context, const SavePlan& plan, const PlanInpu
                                    share_text(other.lost));
     const double more = gpu_hours_a_day(plan, other) - gpu_hours_a_day(plan, chosen);
     if (plan.gpus != 0 && more > 0) text += fmt::format(": {} a day more", gpu_hours_text(more, inputs));
-    if (other.lost < chosen.lost) text += ", too little less to be worth it";
+    if (other.lost < chosen.lost) text += ", not enough of a gain to be worth it";
     line("instead", text);
   }
   say(context, "\n");
@@ -204,7 +205,7 @@ void print_storage(Context& context, const SavePlan& plan, const PlanInputs& inp
                              format_rate(request.bandwidth, sizes), plan_bytes(plan.disk.largest_rank, sizes)));
   if (plan.bandwidth_wanted > 0) {
     print_labelled(context, "bandwidth",
-                   fmt::format("{} lets blocking saves meet {} of rework within 5 %",
+                   fmt::format("{} keeps blocking saves below 5 % with {} of rework",
                                format_rate(plan.bandwidth_wanted, sizes), format_seconds(request.rework_s)));
   }
   if (plan.kept) {

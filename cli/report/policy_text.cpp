@@ -205,13 +205,13 @@ void print_checked_policy(Context& context, const CheckedPolicy& checked) {
   const std::string source = printable(checked.applied_source);
   switch (checked.applied) {
     case Applied::never:
-      say(context, "no policy was carried out in this store yet\n", true);
+      say(context, "no policy has been applied in this store yet\n", true);
       break;
     case Applied::same:
-      say(context, "the last prune carried out the same policy\n", true);
+      say(context, "the last prune applied the same policy\n", true);
       break;
     case Applied::unknown:
-      say(context, "it differs from the policy that the last prune carried out, whose rules are not recorded\n", true);
+      say(context, "it differs from the policy that the last prune applied, whose rules are not recorded\n", true);
       break;
     case Applied::changed:
       if (checked.changes.empty()) {

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "catalog/explain.hpp"
 #include "catalog/index/names.hpp"
+#include "catalog/report/explain.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"

@@ -131,7 +131,7 @@ std::string last_run_text(const LastRun& run, SizeStyle sizes, catalog::Time now
   } else {
     out += fmt::format("{} checked, {} damaged", run.count, run.problems);
   }
-  if (run.exit_code == kNotDone) out += is_prune ? "; something stays that is in use" : "; not all could be read";
+  if (run.exit_code == kNotDone) out += is_prune ? "; some are in use and stay" : "; not all could be read";
   return out + "\n";
 }
 

@@ -184,6 +184,16 @@ Verb mark_verb() {
                 metric_flag(),
                 tag_flag(),
                 note_flag(),
+                {.name = "metrics-from",
+                 .value = "PATH",
+                 .help = "read metrics from a training log: TensorBoard event files, Lightning's metrics.csv, "
+                         "wandb-summary.json, or a directory that contains them; NAME can be a run, to mark all its "
+                         "checkpoints",
+                 .guesses = {"log", "tensorboard", "wandb"}},
+                {.name = "matching",
+                 .value = "PATTERN",
+                 .help = "with --metrics-from: only metrics that match, e.g. 'eval/*'",
+                 .repeatable = true},
                 {.name = "remove-metric",
                  .value = "NAME",
                  .help = "remove a metric that was added after the save",
@@ -196,9 +206,11 @@ Verb mark_verb() {
                  .guesses = {"untag", "delete-tag"}},
                 {.name = "remove-note", .help = "remove the note", .guesses = {"delete-note"}}},
       .examples = {{"ckpt mark llama8b@1000 --metric eval_loss=1.2", "then llama8b@best uses it"},
+                   {"ckpt mark llama8b --metrics-from runs/exp7 --matching 'eval/*'",
+                    "add logged metrics to every checkpoint of a run"},
                    {"ckpt mark llama8b@latest --tag release --note 'sent to the partners'", "tag and note"},
                    {"ckpt mark llama8b@release --remove-tag release", "remove the tag"}},
-      .exit_codes = {10, 11, 14, 16},
+      .exit_codes = {10, 11, 12, 14, 15, 16},
   };
 }
 

@@ -16,6 +16,23 @@ Flag map_flag() {
           .guesses = {"rules", "name-map", "mapping", "shapes"}};
 }
 
+Flag names_flag() {
+  return {
+      .name = "names",
+      .value = "WHOSE",
+      .help =
+          "use another framework's tensor names, shapes and config: hf (transformers) or megatron; hf:qwen2 picks a "
+          "profile ('ckpt help profiles')",
+      .guesses = {"naming", "profile", "rename"}};
+}
+
+Flag vocab_size_flag() {
+  return {.name = "vocab-size",
+          .value = "N",
+          .help = "with --names: vocabulary size without padding (default: from the model's config)",
+          .guesses = {"true-vocab-size", "vocab"}};
+}
+
 Flag dry_run_flag() {
   return {.name = "dry-run",
           .letter = 'n',

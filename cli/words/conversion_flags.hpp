@@ -10,6 +10,8 @@ namespace ckpt::cli {
 Flag from_flag();
 /// --map.
 Flag map_flag();
+Flag names_flag();
+Flag vocab_size_flag();
 /// -n, of commands that show bytes and memory.
 Flag dry_run_flag();
 /// --restart.

@@ -83,19 +83,19 @@ Verb verify_verb() {
       .arguments = "PATH | --all [RUN]...",
       .most_arguments = 1000,
       .summary = "Check completeness and checksums",
-      .about = {"Reads every byte once, compares it with the stored hashes, and compares replicated tensors with each "
-                "other. For other tools' checkpoints it checks every checksum that the format has, the replicas, and "
-                "the 16-bit weights against the fp32 masters, which finds a rank's file under another rank's name. In "
-                "the ckpt format an unlisted data file counts as damage. --quick checks names, sizes and structure "
-                "only, in milliseconds. --against compares the tensors of two checkpoints of any formats bit for bit; "
-                "'ckpt diff A B' is short for 'ckpt verify A --against B'. "
-                "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
-                "--all verifies the checkpoints of a store, of all runs or of runs that match a pattern RUN: never "
-                "verified first, then least recently verified. The result is recorded in each checkpoint: ckpt list "
-                "shows verified or damaged, and prune keeps the newest verified one. With --all, --sample is a share "
-                "of the checkpoints: 5% every night covers all of them in 20 nights. Exit code 3 "
-                "means that a checkpoint could not be checked or its result could not be recorded.",
-                kDirectories, kPathOrName},
+      .about =
+          {"Reads every byte once and checks it against the stored hashes; copies of a tensor must be equal. For other "
+           "tools' checkpoints, checks every checksum the format has, that copies are equal, and that the 16-bit weights "
+           "match the fp32 masters, which catches a rank's file saved under another rank's name. In the ckpt format, an "
+           "unlisted data file is damage. --quick checks only names, sizes and structure, in milliseconds. --against "
+           "compares two checkpoints of any format bit for bit; "
+           "'ckpt diff A B' is short for 'ckpt verify A --against B'. "
+           "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
+           "--all verifies every checkpoint in a store, or in the runs that match RUN: those never verified first, then the "
+           "least recently verified. The result is recorded: 'ckpt list' shows verified or damaged, and prune keeps the "
+           "newest verified one. With --all, --sample is a share of the checkpoints: 5% every night covers all of them in "
+           "20 nights. Exit code 3 means that a checkpoint could not be checked or its result could not be recorded.",
+           kDirectories, kPathOrName},
       .aliases = {"check", "fsck", "diff", "compare"},
       .flags =
           {{.name = "all", .help = "verify every checkpoint of the store, least recently verified first"},
@@ -124,7 +124,9 @@ Verb verify_verb() {
             .help = "compare with another checkpoint, bit for bit",
             .guesses = {"compare", "other", "diff"}},
            from_flag(),
-           map_flag()},
+           map_flag(),
+           names_flag(),
+           vocab_size_flag()},
       .examples = {{"ckpt verify out", "every checksum"},
                    {"ckpt verify out --quick", "complete? takes milliseconds"},
                    {"ckpt verify llama8b@latest --store runs", "the newest checkpoint of a run"},
@@ -171,7 +173,7 @@ Verb ls_verb() {
       .about =
           {"Columns are shortened to the width of a terminal, never in a pipe. For scripts: --tsv and --json print sizes in "
            "bytes, -q prints names only.",
-           "--objects lists the values that are no tensors: hyperparameters, counters, scheduler, settings.",
+           "--objects lists everything that is not a tensor: hyperparameters, counters, scheduler state, settings.",
            kDirectories, kPathOrName},
       .aliases = {"tree"},
       .flags = {{.name = "long", .letter = 'l', .help = "also show role, parameter and slot"},
@@ -189,11 +191,13 @@ Verb ls_verb() {
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
                 {.name = "depth", .value = "N", .help = "with --tree: at most N levels"},
                 {.name = "objects",
-                 .help = "list the values that are no tensors, e.g. learning rate, betas, epoch",
+                 .help = "list the values that are not tensors, e.g. learning rate, betas, epoch",
                  .guesses = {"values", "scalars", "metadata"}},
                 tsv_flag(),
                 from_flag(),
                 map_flag(),
+                names_flag(),
+                vocab_size_flag(),
                 named_in_flag()},
       .examples = {{"ckpt ls model.safetensors", "all tensors"},
                    {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
@@ -356,7 +360,7 @@ std::vector<Verb> make_verbs() {
       {.name = "help",
        .arguments = "[COMMAND or TOPIC]",
        .most_arguments = 1,
-       .summary = "Show help on a command or a topic: exit-codes, formats, units, environment",
+       .summary = "Show help for a command or topic: exit-codes, formats, profiles, units, environment",
        .examples = {{"ckpt help convert", "options and examples"}, {"ckpt help exit-codes", "all exit codes"}}});
   out.push_back({.name = "explain",
                  .arguments = "ID",

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kWidest = 100;
 
-constexpr std::array<std::string_view, 4> kTopics{"exit-codes", "formats", "units", "environment"};
+constexpr std::array<std::string_view, 5> kTopics{"exit-codes", "formats", "profiles", "units", "environment"};
 
 constexpr std::array<std::pair<Group, std::string_view>, 4> kGroups{
     {{Group::files, "Files"}, {Group::store, "Store"}, {Group::planning, "Plan and check"}, {Group::help, "More"}}};
@@ -116,6 +116,15 @@ std::string format_table() {
   return out + "\nFormats with no read and no write are only recognised.\n";
 }
 
+std::string profile_table() {
+  std::string out = "name            transformers                  models\n";
+  for (const ProfileInfo& profile : known_profiles())
+    out += fmt::format("{:<15} {:<29} {}\n", profile.family, profile.architecture, profile.summary);
+  return out +
+         "\n'ckpt convert --names hf' writes tensors and config.json for transformers, '--names megatron' for Megatron-LM.\n"
+         "The model's config selects the profile; --names hf:NAME overrides it. --map FILE adds your own.\n";
+}
+
 std::string units_text() {
   return "Input sizes:   4G and 4GiB are 2^32 bytes, 4GB is 4 000 000 000 bytes; also 1.5TiB, 512M, 4_000_000.\n"
          "               --memory also accepts a share of the machine or container: 50%.\n"
@@ -176,7 +185,7 @@ std::string long_help(std::size_t width) {
   };
   std::string out = fmt::format("{}\n{}\n{}", kPurpose, kUsage, kFirstExamples) + command_list(width, form);
   out += "\nGlobal options:\n" + flag_list(global_flags(), width);
-  return out + "\nSee also: ckpt help exit-codes | formats | units | environment\n";
+  return out + "\nSee also: ckpt help exit-codes | formats | profiles | units | environment\n";
 }
 
 std::string short_verb_help(const Verb& verb, std::size_t width) {
@@ -205,6 +214,7 @@ std::string verb_help(const Verb& verb, std::size_t width) {
 std::optional<std::string> topic_help(std::string_view topic) {
   if (topic == "exit-codes") return exit_code_table();
   if (topic == "formats") return format_table();
+  if (topic == "profiles") return profile_table();
   if (topic == "units") return units_text();
   if (topic == "environment") return environment_text();
   return std::nullopt;

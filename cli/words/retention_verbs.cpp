@@ -128,7 +128,7 @@ Verb policy_verb() {
       .flags = {store_flag(),
                 {.name = "preset",
                  .value = "NAME",
-                 .help = "with init: what to begin with (default: research)",
+                 .help = "with init: preset to start from (default: research)",
                  .choices = {catalog::kPresetNames.begin(), catalog::kPresetNames.end()},
                  .guesses = {"template", "profile"}},
                 {.name = "dry-run",

@@ -249,6 +249,21 @@ int ckpt_add_fill(ckpt_save* save, const char* name, uint64_t bytes, ckpt_fill f
  * part, commit fails with 2 on all ranks. */
 int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* offset, const uint64_t* extent,
                   const void* data, uint64_t bytes);
+typedef struct ckpt_parts {
+  uint64_t size;         /* sizeof(ckpt_parts) */
+  uint64_t count;        /* of parts */
+  const char* names;     /* `count` strings one after another, each with its null character */
+  const char* dtypes;    /* the same */
+  const uint32_t* ndims; /* of each tensor */
+  /* Of all tensors, one after another. `offsets` and `extents`: both NULL where every part is its whole tensor. */
+  const uint64_t* shapes;
+  const uint64_t* offsets;
+  const uint64_t* extents;
+  const void* const* data; /* of each part, dense, row-major */
+  const uint64_t* bytes;   /* of each part */
+} ckpt_parts;
+/* ckpt_add_part for many parts in one call, for callers whose calls are slow. Stops at the first part that is refused. */
+int ckpt_add_parts(ckpt_save* save, const ckpt_parts* parts);
 /* Adds opaque bytes, which the library never interprets. The memory must not change until commit returns. Blobs of the
  * same name must be equal on all ranks that add them, else commit fails with 2; give per-rank data the name NAME@RANK.
  */
@@ -422,7 +437,7 @@ int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, 
  *   ties      [{name, target}]: second names of tensors
  *   blobs     [{name, bytes}]: read them as U8 tensors of one dimension, for example with ckpt_read_into
  *   metadata  [{key, text}]; metrics [{name, value}], where the value is null if it is not finite
- *   objects   [{name, value}]: values that are no tensors, as text, shortened as in `ckpt ls --json`
+ *   objects   [{name, value}]: values that are not tensors, as text, shortened as in `ckpt ls --json`
  * Non-ASCII bytes of text that is not UTF-8 are written as %XX. Local. */
 int ckpt_checkpoint_json(ckpt_checkpoint* checkpoint, const char** json);
 /* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. 12 for compressed tensors of

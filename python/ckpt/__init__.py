@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
+    from . import dcp
     from .checkpoint import Checkpoint, Info, Tensor, open
     from .commands import Result, convert, diff, inspect, plan, prune, save, verify
     from .commands import list_checkpoints as list
@@ -32,6 +33,8 @@ _RENAMED = {"list": "list_checkpoints"}
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
+    if name == "dcp":  # imports torch
+        return import_module(f"{__name__}.dcp")
     for module, names in _MODULES.items():
         if name in names:
             value = getattr(import_module(f"{__name__}.{module}"), _RENAMED.get(name, name))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from typing import Any, NamedTuple, Optional, Tuple, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _dtypes, errors
 
@@ -32,13 +33,84 @@ class Memory(NamedTuple):
     owner: Any
 
 
+class Part(NamedTuple):
+    """The elements of an array that this process holds: a box of the whole, and a plain array of it."""
+
+    offset: Tuple[int, ...]
+    extent: Tuple[int, ...]
+    value: Any
+
+
 def library_of(value: Any) -> Optional[str]:
     """"torch" or "numpy" if the value is an array of it, else None."""
+    return _library_of(type(value))
+
+
+def _library_of(kind: type) -> Optional[str]:
     for name, array in (("torch", "Tensor"), ("numpy", "ndarray")):
         module = sys.modules.get(name)
-        if module is not None and isinstance(value, getattr(module, array, ())):
+        if module is not None and issubclass(kind, getattr(module, array, ())):
             return name
     return None
+
+
+class Looks:
+    """What the arrays of one tree are. Arrays of one kind get one Kind, and small ones cost little time."""
+
+    def __init__(self) -> None:
+        torch = sys.modules.get("torch")
+        self._plain = (torch.Tensor, torch.nn.Parameter) if torch is not None and hasattr(torch, "nn") else ()
+        self._strided = getattr(torch, "strided", None)
+        self._libraries: Dict[type, Optional[str]] = {}
+        self._of_torch: Dict[Any, Kind] = {}
+        self._of_numpy: Dict[Any, Kind] = {}
+
+    def library_of(self, value: Any) -> Optional[str]:
+        """As the function."""
+        of = type(value)
+        if of not in self._libraries:
+            self._libraries[of] = _library_of(of)
+        return self._libraries[of]
+
+    def at(self, value: Any, library: str) -> Tuple[Union[Kind, str], int]:
+        """The kind of an array, or why it cannot be stored; and its address, where that holds its dense elements, else 0."""
+        if library == "numpy":
+            return self._numpy_at(value)
+        if type(value) not in self._plain or not value.is_cpu or value.layout is not self._strided:
+            return kind_of(value, library), 0
+        key = (value.dtype, value.shape)
+        kind = self._of_torch.get(key)
+        if kind is None:
+            made = kind_of(value, library)
+            if isinstance(made, str):
+                return made, 0
+            kind = self._of_torch[key] = made
+        return kind, value.data_ptr() if _is_dense(value) else 0
+
+    def _numpy_at(self, value: Any) -> Tuple[Union[Kind, str], int]:
+        key = (value.dtype, value.shape)
+        kind = self._of_numpy.get(key)
+        if kind is None:
+            made = kind_of(value, "numpy")
+            if isinstance(made, str):
+                return made, 0
+            kind = self._of_numpy[key] = made
+        return kind, _address(value) if value.size and value.flags.c_contiguous else 0
+
+
+def _is_dense(value: Any) -> bool:
+    """Whether the memory of a strided torch tensor holds its elements as they are, row-major."""
+    return bool(value.is_contiguous() and not value.is_neg() and not (value.is_complex() and value.is_conj()))
+
+
+def _address(value: Any) -> int:
+    """Of a numpy array. `value.ctypes.data` takes three times as long."""
+    if value.flags.writeable:
+        try:
+            return ctypes.addressof(ctypes.c_char.from_buffer(value))
+        except (TypeError, ValueError):  # a dtype that the buffer protocol lacks
+            pass
+    return int(value.ctypes.data)
 
 
 def kind_of(value: Any, library: str) -> Union[Kind, str]:
@@ -54,8 +126,10 @@ def kind_of(value: Any, library: str) -> Union[Kind, str]:
 def _kind_of_torch(value: Any) -> Union[Kind, str]:
     import torch
 
+    if is_distributed(value):
+        return _kind_of_distributed(value)
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
-        return f"{type(value).__module__}.{type(value).__qualname__} is not supported, only plain tensors"
+        return f"{type(value).__module__}.{type(value).__qualname__} is not supported, only plain and distributed tensors"
     if value.layout is not torch.strided or value.is_quantized:
         return "sparse and quantized tensors are not supported"
     if value.device.type == "meta":
@@ -63,14 +137,59 @@ def _kind_of_torch(value: Any) -> Union[Kind, str]:
     dtype = _dtypes.of_torch(value.dtype)
     if dtype is None:
         return f"{value.dtype} cannot be stored"
-    shape = tuple(value.shape)
-    if dtype == "F4" and shape:  # torch counts pairs of elements
-        shape = (*shape[:-1], shape[-1] * 2)
-    return Kind("torch", dtype, shape)
+    return Kind("torch", dtype, _elements(dtype, value.shape))
+
+
+def _elements(dtype: str, numbers: Sequence[int]) -> Tuple[int, ...]:
+    """A shape or offset of torch in elements: torch counts pairs of F4."""
+    counts = tuple(numbers)
+    return (*counts[:-1], counts[-1] * 2) if dtype == "F4" and counts else counts
+
+
+def is_distributed(value: Any) -> bool:
+    """Whether a torch tensor is a DTensor or a ShardedTensor: each rank holds parts of it."""
+    return hasattr(value, "__create_chunk_list__") or hasattr(value, "local_shards")
+
+
+def _kind_of_distributed(value: Any) -> Union[Kind, str]:
+    try:
+        pieces = _pieces(value)
+    except Exception as reason:  # what torch says of placements such as Partial
+        return f"this {type(value).__name__} cannot be stored: {reason}"
+    for _, local in pieces:
+        kind = _kind_of_torch(local)
+        if isinstance(kind, str):
+            return kind
+    dtype = _dtypes.of_torch(value.dtype)
+    if dtype is None:
+        return f"{value.dtype} cannot be stored"
+    return Kind("torch", dtype, _elements(dtype, value.size()))
+
+
+def _pieces(value: Any) -> List[Tuple[Tuple[int, ...], Any]]:
+    """The offsets and plain tensors of a distributed tensor here, as torch counts elements."""
+    if hasattr(value, "local_shards"):
+        return [(tuple(shard.metadata.shard_offsets), shard.tensor.detach()) for shard in value.local_shards()]
+    (chunk,) = value.__create_chunk_list__()
+    local = value.detach().to_local()
+    if hasattr(local, "wait"):  # a collective that is still running
+        local = local.wait()
+    return [(tuple(chunk.offsets), local)] if tuple(local.shape) == tuple(chunk.sizes) else []
+
+
+def parts_of(value: Any, kind: Kind) -> List[Part]:
+    """The parts of an array that this process holds; of a distributed one without empty parts."""
+    if kind.library != "torch" or not is_distributed(value):
+        return [Part((0,) * len(kind.shape), kind.shape, value)]
+    return [Part(_elements(kind.dtype, offset), _elements(kind.dtype, local.shape), local) for offset, local in _pieces(value)
+            if local.numel() or 0 in kind.shape]
 
 
 def identity(value: Any, library: str) -> Optional[Tuple[Any, ...]]:
     """Equal for two arrays that are the same elements in the same memory; None for arrays without elements."""
+    if library == "torch" and is_distributed(value):
+        parts = [(offset, identity(local, library)) for offset, local in _pieces(value)]
+        return ("distributed", tuple(value.size()), *parts) if any(each for _, each in parts) else None
     if library == "torch":
         if value.numel() == 0:
             return None
@@ -78,12 +197,14 @@ def identity(value: Any, library: str) -> Optional[Tuple[Any, ...]]:
                 value.is_conj(), value.is_neg())
     if value.size == 0:
         return None
-    return ("numpy", value.ctypes.data, value.shape, value.strides, value.dtype.str)
+    return ("numpy", _address(value), value.shape, value.strides, value.dtype.str)
 
 
 def dense(value: Any, library: str) -> Memory:
     """The bytes of an array: its own memory if that is dense and on the CPU, else a copy."""
     if library == "torch":
+        if value.is_cpu and _is_dense(value):
+            return Memory(value.data_ptr(), value.numel() * value.element_size(), value)
         data = value.detach().resolve_conj().resolve_neg().cpu().contiguous()
         return Memory(data.data_ptr(), data.numel() * data.element_size(), data)
     import numpy

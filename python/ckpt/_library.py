@@ -1,4 +1,4 @@
-"""libckpt.so.1 over ctypes: include/ckpt/ckpt.h describes each function. ctypes releases the GIL during calls."""
+"""libckpt.so.1 over ctypes: include/ckpt/ckpt.h and dcp.h describe each function. ctypes releases the GIL during calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import ctypes
 import functools
 import json
 import os
+import threading
 from ctypes import POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_uint32, c_uint64, c_void_p
-from typing import Any, List, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 from . import _program, errors
 
@@ -15,9 +16,9 @@ ABI_VERSION = 1
 LIBRARY = "libckpt.so.1"
 
 
-class TensorStruct(Structure):
-    _fields_ = [("size", c_uint64), ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_uint64)),
-                ("ndim", c_uint32), ("role", c_char_p), ("parameter", c_char_p), ("slot", c_char_p)]
+class PartsStruct(Structure):
+    _fields_ = [("size", c_uint64), ("count", c_uint64), ("names", c_char_p), ("dtypes", c_char_p), ("ndims", c_void_p),
+                ("shapes", c_void_p), ("offsets", c_void_p), ("extents", c_void_p), ("data", c_void_p), ("bytes", c_void_p)]
 
 
 class OptionsStruct(Structure):
@@ -44,6 +45,13 @@ class StatsStruct(Structure):
                 ("write_s", c_double), ("commit_s", c_double), ("drain_s", c_double)]
 
 
+class DcpItemStruct(Structure):
+    _fields_ = [("size", c_uint64), ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("ndim", c_uint32),
+                ("data", c_void_p), ("bytes", c_uint64), ("offset", c_uint64), ("length", c_uint64)]
+
+
+PROGRESS = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)  # ckpt_dcp_progress
+
 _OUT = POINTER(c_void_p)
 _FUNCTIONS: List[Tuple[str, Any, Sequence[Any]]] = [
     ("ckpt_abi_version", c_uint32, []),
@@ -55,8 +63,7 @@ _FUNCTIONS: List[Tuple[str, Any, Sequence[Any]]] = [
     ("ckpt_begin", c_int, [c_void_p, c_uint64, _OUT]),
     ("ckpt_set", c_int, [c_void_p, c_char_p, c_char_p]),
     ("ckpt_metric", c_int, [c_void_p, c_char_p, c_double]),
-    ("ckpt_add_part", c_int, [c_void_p, POINTER(TensorStruct), POINTER(c_uint64), POINTER(c_uint64), c_void_p,
-                              c_uint64]),
+    ("ckpt_add_parts", c_int, [c_void_p, POINTER(PartsStruct)]),
     ("ckpt_add_blob", c_int, [c_void_p, c_char_p, c_void_p, c_uint64]),
     ("ckpt_commit", c_int, [c_void_p, _OUT]),
     ("ckpt_save_drop", None, [c_void_p]),
@@ -70,6 +77,10 @@ _FUNCTIONS: List[Tuple[str, Any, Sequence[Any]]] = [
     ("ckpt_checkpoint_open", c_int, [c_char_p, POINTER(OptionsStruct), _OUT]),
     ("ckpt_checkpoint_free", None, [c_void_p]),
     ("ckpt_checkpoint_json", c_int, [c_void_p, POINTER(c_char_p)]),
+    ("ckpt_dcp_begin", c_int, [c_char_p, c_int32, _OUT]),
+    ("ckpt_dcp_write", c_int, [c_char_p, c_char_p, POINTER(DcpItemStruct), c_uint64, c_uint32, PROGRESS, c_void_p]),
+    ("ckpt_dcp_publish", c_int, [c_void_p, c_char_p, c_uint64]),
+    ("ckpt_dcp_free", None, [c_void_p]),
     ("ckpt_read_plan", c_int, [c_void_p, POINTER(ReadStruct), c_uint64, POINTER(ReportStruct)]),
 ]
 
@@ -111,6 +122,37 @@ def check(code: int) -> None:
         raise errors.from_document(json.loads(text.decode("utf-8", "replace")), code)
 
 
+def stoppable(call: Callable[[Any], int]) -> None:
+    """Runs a long call so that Ctrl-C stops it: `call` gets a ckpt_dcp_progress that asks it to stop. Signals reach only the
+    main thread, which then waits for another one.
+
+    errors   those of the call; KeyboardInterrupt, when the call has ended
+    """
+    if threading.current_thread() is not threading.main_thread():
+        check(call(PROGRESS()))
+        return
+    stop = threading.Event()
+    raised: List[BaseException] = []
+    progress = PROGRESS(lambda user, done, total: int(stop.is_set()))
+
+    def run() -> None:
+        try:
+            check(call(progress))
+        except BaseException as reason:
+            raised.append(reason)
+
+    thread = threading.Thread(target=run, name="ckpt")
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:  # a signal's
+        stop.set()
+        thread.join()
+        raise
+    if raised:
+        raise raised[0]
+
+
 def numbers(values: Sequence[int]) -> Any:
     """A C array of uint64; the caller keeps it alive during the call."""
     return (c_uint64 * len(values))(*values)
@@ -132,5 +174,5 @@ def read_struct(name: str, offset: Sequence[int], extent: Sequence[int], address
                       nbytes)
 
 
-__all__ = ["OptionsStruct", "ReadStruct", "ReportStruct", "StatsStruct", "TensorStruct", "byref",
+__all__ = ["PROGRESS", "DcpItemStruct", "OptionsStruct", "PartsStruct", "ReadStruct", "ReportStruct", "StatsStruct", "byref",
            "check", "library", "numbers", "read_struct", "text"]

@@ -22,24 +22,27 @@ BLOB = "python.json"
 VERSION = 1
 MOST_LEVELS = 100
 _SHOWN = 10  # problems in one message
+_quoted = json.encoder.encode_basestring_ascii  # text as JSON
 
 
 @dataclass
 class Flat:
     """The leaves of a tree by name.
 
-    arrays   every name of an array, tied ones too
-    kinds    of the arrays
-    ties     second names of arrays, with the name of the first
-    values   int, float, bool, str and None
-    node     the tree as JSON
+    arrays     every name of an array, tied ones too
+    kinds      of the arrays
+    ties       second names of arrays, with the name of the first
+    addresses  of arrays whose memory holds their elements, dense
+    values     int, float, bool, str and None
+    text       the tree as JSON
     """
 
     arrays: Dict[str, Any] = field(default_factory=dict)
     kinds: Dict[str, _arrays.Kind] = field(default_factory=dict)
     ties: Dict[str, str] = field(default_factory=dict)
+    addresses: Dict[str, int] = field(default_factory=dict)
     values: Dict[str, Any] = field(default_factory=dict)
-    node: Any = None
+    text: str = ""
 
 
 def escaped(part: str) -> str:
@@ -61,72 +64,103 @@ def _is_text(key: str) -> bool:
 
 
 class _Flattener:
-    """Walks a tree once; `problems` says what cannot be stored, with its path."""
+    """Walks a tree once; `problems` says what cannot be stored, with its path. The JSON is written on the way: building its
+    nodes first takes twice as long for many small arrays.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, own_names: bool) -> None:
         self.flat = Flat()
         self.problems: List[str] = []
-        self._first: Dict[Tuple[Any, ...], str] = {}
+        self.text: List[str] = []
+        self._own_names = own_names
+        self._looks = _arrays.Looks()
+        self._first: Dict[Any, str] = {}
 
-    def node(self, value: Any, name: str, level: int) -> Any:
+    def walk(self, value: Any, name: str, level: int) -> None:
         if level > MOST_LEVELS:
             self.problems.append(f"{name}: nested deeper than {MOST_LEVELS} levels, or contains itself")
-            return None
-        if isinstance(value, dict):
-            return {"dict": [[key, self.node(each, joined(name, key), level + 1)] for key, each in value.items()
-                             if self._is_key(key, name)]}
-        if isinstance(value, (list, tuple)):
-            return {"list" if isinstance(value, list) else "tuple":
-                    [self.node(each, joined(name, i), level + 1) for i, each in enumerate(value)]}
-        return self._leaf(value, name)
+        elif isinstance(value, dict):
+            self._walk_dict(value, name, level)
+        elif isinstance(value, (list, tuple)):
+            self.text.append('{"list": [' if isinstance(value, list) else '{"tuple": [')
+            for i, each in enumerate(value):
+                if i:
+                    self.text.append(", ")
+                self.walk(each, joined(name, i), level + 1)
+            self.text.append("]}")
+        else:
+            self._leaf(value, name)
+
+    def _walk_dict(self, value: Dict[Any, Any], name: str, level: int) -> None:
+        prefix = f"{name}." if name else ""
+        text, begin = self.text, '{"dict": [['
+        for key, each in value.items():
+            is_text = type(key) is str and key.isascii() and "\0" not in key and key != ""
+            if not is_text and not self._is_key(key, name):
+                continue
+            path = prefix + escaped(str(key))
+            if path == BLOB:
+                self.problems.append(f"{BLOB}: this name is reserved")
+                continue
+            text.append(f"{begin}{_quoted(key) if type(key) is str else key}, ")
+            begin = "], ["
+            self.walk(each, path, level + 1)
+        text.append('{"dict": []}' if begin == '{"dict": [[' else "]]}")
 
     def _is_key(self, key: Any, name: str) -> bool:
         if type(key) not in (str, int):
             self.problems.append(f"{joined(name, key)}: a key of type {type(key).__name__}, not str or int")
         elif key == "" or not _is_text(str(key)):
             self.problems.append(f"{name or 'the tree'}: the key {key!r} is empty or no valid text")
-        elif joined(name, key) == BLOB:
-            self.problems.append(f"{BLOB}: this name is reserved")
         else:
             return True
         return False
 
-    def _leaf(self, value: Any, name: str) -> Any:
+    def _leaf(self, value: Any, name: str) -> None:
         if name in self.flat.arrays or name in self.flat.values:
             self.problems.append(f"{name}: two keys with this name")
-        library = _arrays.library_of(value)
+        library = self._looks.library_of(value)
         if library is not None:
-            return self._array(value, name, library)
-        if value is not None and type(value) not in (bool, int, float, str):
+            self._array(value, name, library)
+        elif value is not None and type(value) not in (bool, int, float, str):
             self.problems.append(f"{name}: {type(value).__module__}.{type(value).__qualname__} is no tensor and no "
                                  "plain value")
-            return None
-        self.flat.values[name] = value
-        return {"float": repr(value)} if isinstance(value, float) and not math.isfinite(value) else value
+        else:
+            self.flat.values[name] = value
+            is_json = not isinstance(value, float) or math.isfinite(value)
+            self.text.append(json.dumps(value if is_json else {"float": repr(value)}))
 
-    def _array(self, value: Any, name: str, library: str) -> Any:
-        kind = _arrays.kind_of(value, library)
+    def _array(self, value: Any, name: str, library: str) -> None:
+        kind, address = self._looks.at(value, library)
         if isinstance(kind, str):
             self.problems.append(f"{name}: {kind}")
-            return None
-        self.flat.arrays[name] = value
-        self.flat.kinds[name] = kind
-        identity = _arrays.identity(value, library)
+            return
+        flat = self.flat
+        flat.arrays[name] = value
+        flat.kinds[name] = kind
+        identity: Any
+        if address:
+            flat.addresses[name] = address
+            identity = (address, id(kind))  # one Kind for all of a kind
+        else:
+            identity = _arrays.identity(value, library)
         first = name if identity is None else self._first.setdefault(identity, name)
         if first != name:
-            self.flat.ties[name] = first
-        return {"tensor": first, "library": library}
+            flat.ties[name] = first
+        self.text.append(f'{{"tensor": {_quoted(name if self._own_names else first)}, "library": "{library}"}}')
 
 
-def flatten(tree: Any) -> Flat:
+def flatten(tree: Any, own_names: bool = False) -> Flat:
     """The leaves of a tree. Copies nothing.
 
-    errors   Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
+    own_names   in the JSON, tied arrays too have their own names
+    errors      Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
     """
     if not isinstance(tree, (dict, list, tuple)):
         raise errors.usage(f"the tree is a {type(tree).__name__}, not a dict, list or tuple")
-    walk = _Flattener()
-    walk.flat.node = walk.node(tree, "", 0)
+    walk = _Flattener(own_names)
+    walk.walk(tree, "", 0)
+    walk.flat.text = "".join(walk.text)
     if walk.problems:
         more = len(walk.problems) - _SHOWN
         text = "\n  ".join(walk.problems[:_SHOWN] + ([f"and {more} more"] if more > 0 else []))
@@ -135,9 +169,9 @@ def flatten(tree: Any) -> Flat:
     return walk.flat
 
 
-def build(flat: Flat) -> bytes:
-    """The bytes of the blob."""
-    return json.dumps({"version": VERSION, "tree": flat.node}, allow_nan=False).encode("ascii")
+def build(tree: str) -> bytes:
+    """The bytes of the blob, of a tree's JSON."""
+    return f'{{"version": {VERSION}, "tree": {tree}}}'.encode("ascii")
 
 
 @dataclass

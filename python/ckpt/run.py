@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import operator
 import os
@@ -12,13 +13,16 @@ import threading
 import time
 import warnings
 import weakref
+from array import array
 from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _dtypes, _library, _tree, errors
+from . import _arrays, _comm, _device, _dtypes, _library, _shares, _tree, errors
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
+
+T = TypeVar("T")
 
 _WAIT_MS = 200  # of one call, so that Ctrl-C ends a wait
 _LOCKED = 11  # the code of a wait that timed out
@@ -52,32 +56,45 @@ class Pending:
     wait, done, or else when the run is closed.
     """
 
-    def __init__(self, lock: threading.RLock, handle: int, step: int) -> None:
+    def __init__(self, lock: threading.RLock, handle: int, step: int, ranks: Optional[_comm.Ranks] = None) -> None:
         """lock    of the run; handle    a ckpt_pending, owned from here on"""
         self._lock = lock
+        self._ranks = ranks
         self._handle = handle
         self.step = step
         weakref.finalize(self, _library.library().ckpt_pending_free, handle)
 
     def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits until the checkpoint is durable.
+        """Waits until the checkpoint is durable. With a group: collective, with equal timeouts.
 
         timeout  seconds; None: without limit
         errors   the save's failure; TimeoutError
         """
+        if self._ranks is not None and timeout is not None:  # the ranks agree when it is over
+            self._wait_once(int(timeout * 1000), timeout)
+            return
         end = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             left_ms = (end - time.monotonic()) * 1000
             with self._lock:
                 code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
                 if code != _LOCKED:
-                    _library.check(code)
+                    _check(code, self._ranks)
                     return
             if left_ms <= _WAIT_MS:
                 raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
 
+    def _wait_once(self, timeout_ms: int, timeout: float) -> None:
+        with self._lock:
+            code = _library.library().ckpt_wait(self._handle, timeout_ms)
+        if code == _LOCKED:
+            raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
+        _check(code, self._ranks)
+
     def done(self) -> bool:
-        """Whether the checkpoint is durable. Does not wait. errors: the save's failure"""
+        """Whether the checkpoint is durable. Does not wait; with a group, `should_save` and other calls of the run bring it
+        forward. errors: the save's failure
+        """
         answer = c_int()
         with self._lock:
             _library.check(_library.library().ckpt_poll(self._handle, byref(answer)))
@@ -104,8 +121,18 @@ class Pending:
         return f"<ckpt.Pending step {self.step} {self.name or 'not durable yet'}>"
 
 
-def _close(handle: int, pid: int) -> None:
-    """For runs that were not closed: waits for their saves, also at the end of the interpreter."""
+def _check(code: int, ranks: Optional[_comm.Ranks]) -> None:
+    """Raises the failure of the last call; if a rank has left, with its reason."""
+    try:
+        _library.check(code)
+    except errors.Error as reason:
+        if ranks is None:
+            raise
+        raise ranks.explained(reason) from None
+
+
+def _close(handle: int, pid: int, ranks: Optional[_comm.Ranks]) -> None:
+    """For runs that were not closed: waits for their saves, also at the end of the interpreter. `ranks` lives until then."""
     code = _library.library().ckpt_run_close(handle)
     if code != 0 and os.getpid() == pid:
         try:
@@ -115,7 +142,7 @@ def _close(handle: int, pid: int) -> None:
 
 
 class Run:
-    """The checkpoints of one training run, written by one process: with several, let rank 0 save what all ranks hold.
+    """The checkpoints of one training run, of one process or of the ranks of a torch.distributed job.
 
         with ckpt.Run("runs/exp7", every=1000) as run:
             if run.latest is not None:
@@ -127,10 +154,15 @@ class Run:
 
     Leaving the block waits for saves in flight and raises the failures that were not reported yet. An exception in the
     block leaves complete checkpoints only.
+
+    With `group`, all its ranks create the run and call its methods in the same order (except Pending.done, and properties
+    other than latest). Each gives the tree that it holds: DTensors and ShardedTensors are stored whole, replicas once; other
+    arrays and values that several ranks have under one name must be equal, and one rank's are stored. A call that fails on
+    one rank raises on all. A rank that leaves the block by an exception ends the run on all ranks, with its reason.
     """
 
     def __init__(self, path: PathLike, *, every: Optional[int] = None, every_seconds: Optional[float] = None,
-                 staging: int = 0, catch_signals: bool = False) -> None:
+                 staging: int = 0, catch_signals: bool = False, group: Any = None, patience: float = 300) -> None:
         """Opens the run's directory; creates it if it does not exist, and removes what a crashed save left in it.
 
         every          should_save: save every N steps
@@ -138,21 +170,27 @@ class Run:
         staging        bytes of memory that saves are copied to, so that training continues while they are written. 0:
                        `save` returns when the checkpoint is durable
         catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
+        group          a process group of torch.distributed, or "world": its ranks save together. Close the run before
+                       destroy_process_group
+        patience       seconds to wait for a rank of the group before it counts as lost
         """
         self.path = os.fspath(path)
         for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
             if value is not None and value < 0:
                 raise errors.usage(f"{name} is {value}, less than 0")
+        self._ranks = None if group is None else _comm.Ranks(None if group == "world" else group, patience)
+        self._divider = None if self._ranks is None else _shares.Divider(self._ranks)
         options = _library.OptionsStruct(
+            comm=None if self._ranks is None else self._ranks.table, patience_ms=int(patience * 1000),
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
             every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
         handle = c_void_p()
-        _library.check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)))
+        _check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)), self._ranks)
         assert handle.value is not None
         self._lock = threading.RLock()
         self._handle: Optional[int] = handle.value
         self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
-        self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid())
+        self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._ranks)
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
              meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
@@ -164,22 +202,26 @@ class Run:
         errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
                  IOFailure
         """
-        step = _number_of(step)
-        flat = _tree.flatten(tree)
+        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None)))
         with self._lock:
+            shares = None if self._divider is None else self._divider.divide(step, flat)
             save = c_void_p()
-            _library.check(_library.library().ckpt_begin(self._open(), step, byref(save)))
-            try:
+            _check(_library.library().ckpt_begin(self._open(), step, byref(save)), self._ranks)
+
+            def fill() -> List[Any]:
                 _set(save, meta or {}, metrics or {})
-                owners = _add(save, flat)
+                return _add(save, flat, shares, self._ranks is None or self._ranks.rank == 0)
+
+            try:
+                owners = self._agree(fill)
             except BaseException:
                 _library.library().ckpt_save_drop(save)
                 raise
             pending = c_void_p()
-            _library.check(_library.library().ckpt_commit(save, byref(pending)))
+            _check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
             del owners  # the arrays had to live until here
         assert pending.value is not None
-        self._last = made = Pending(self._lock, pending.value, step)
+        self._last = made = Pending(self._lock, pending.value, step, self._ranks)
         if wait:
             made.wait()
         return made
@@ -197,15 +239,18 @@ class Run:
         self._settle()
         with self._lock:
             if step != "latest":
-                with self._of_step(int(step)) as checkpoint:
-                    return _Loading(checkpoint, into, strict).read()
+                with self._agree(lambda: self._of_step(int(step))) as checkpoint:
+                    loading = self._agree(lambda: _Loading(checkpoint, into, strict))
+                    return self._agree(loading.read)
             with self._latest() as checkpoint:
-                loading = _Loading(checkpoint, into, strict)
-                report = loading.read_newest(self._open())
+                loading = self._agree(lambda: _Loading(checkpoint, into, strict))
+                report = loading.read_newest(self._open(), self._ranks)
             if report.step == checkpoint.info.step:
                 return loading.finish(report)
-            with self._of_step(report.step) as older:  # the newest is damaged: its values and names may differ
-                return _Loading(older, into, strict).read(skipped=report.skipped)
+            # The newest is damaged: its values and names may differ.
+            with self._agree(lambda: self._of_step(report.step)) as older:
+                loading = self._agree(lambda: _Loading(older, into, strict))
+                return self._agree(lambda: loading.read(skipped=report.skipped))
 
     @property
     def latest(self) -> Optional[int]:
@@ -224,7 +269,7 @@ class Run:
         """
         answer = c_int()
         with self._lock:
-            _library.check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)))
+            _check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
         return answer.value != 0
 
     @property
@@ -238,12 +283,14 @@ class Run:
         with self._lock:
             if self._finalizer.detach() is not None:
                 handle, self._handle, self._last = self._handle, None, None
-                _library.check(_library.library().ckpt_run_close(handle))
+                _check(_library.library().ckpt_run_close(handle), self._ranks)
 
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: Optional[type], *rest: object) -> None:
+    def __exit__(self, kind: Optional[type], value: object = None, *rest: object) -> None:
+        if kind is not None and self._ranks is not None:
+            self._ranks.leave(f"{kind.__name__}: {value}")
         try:
             self.close()
         except errors.Error as reason:
@@ -253,6 +300,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<ckpt.Run {self.path}{'' if self._handle else ', closed'}>"
+
+    def _agree(self, work: Callable[[], T]) -> T:
+        """Runs `work`; with a group, on all ranks with one outcome."""
+        return work() if self._ranks is None else self._ranks.agree(work)
 
     def _open(self) -> int:
         if self._handle is None:
@@ -266,7 +317,7 @@ class Run:
 
     def _latest(self) -> Checkpoint:
         handle = c_void_p()
-        _library.check(_library.library().ckpt_latest_usable(self._open(), byref(handle)))
+        _check(_library.library().ckpt_latest_usable(self._open(), byref(handle)), self._ranks)
         assert handle.value is not None
         return Checkpoint(handle.value)
 
@@ -297,25 +348,71 @@ def _set(save: c_void_p, meta: Mapping[str, str], metrics: Mapping[str, float]) 
         _library.check(library.ckpt_metric(save, _library.text(name), float(number)))
 
 
-def _add(save: c_void_p, flat: _tree.Flat) -> List[Any]:
-    """Adds all leaves. The result keeps their memory alive: drop it after commit."""
+def _add(save: c_void_p, flat: _tree.Flat, shares: Optional[_shares.Shares], has_tree: bool) -> List[Any]:
+    """Adds the leaves, or of a divided tree this rank's share. The result keeps their memory alive: drop it after commit.
+
+    has_tree   this rank adds the tree's structure and plain values
+    """
     library = _library.library()
     owners: List[Any] = []
-    for name, array in flat.arrays.items():
-        if name in flat.ties:
-            continue
+    whole, boxes = _Parts(), _Parts()
+    others: Dict[str, Optional[List[int]]] = {}
+    if shares is None:
+        others = {name: None for name in flat.arrays if name not in flat.addresses and name not in flat.ties}
+        for name, address in flat.addresses.items():
+            if name not in flat.ties:
+                whole.add(name, flat.kinds[name], address)
+    else:
+        others.update(shares.parts)
+    parts = [(name, part) for name, indices in others.items()
+             for i, part in enumerate(_arrays.parts_of(flat.arrays[name], flat.kinds[name])) if indices is None or i in indices]
+    on_device = [i for i, (_, part) in enumerate(parts) if _arrays.library_of(part.value) == "torch" and _device.is_cuda(part.value)]
+    copied = dict(zip(on_device, _device.to_cpu([parts[i][1].value for i in on_device])))
+    for i, (name, part) in enumerate(parts):
         kind = flat.kinds[name]
-        memory = _arrays.dense(array, kind.library)
-        shape = _library.numbers(kind.shape)
-        tensor = _library.TensorStruct(size=ctypes.sizeof(_library.TensorStruct), name=_library.text(name),
-                                       dtype=kind.dtype.encode(), shape=shape, ndim=len(kind.shape))
-        _library.check(library.ckpt_add_part(save, byref(tensor), _library.numbers([0] * len(kind.shape)), shape,
-                                             memory.address, memory.nbytes))
+        memory = _arrays.dense(copied.get(i, part.value), kind.library)
+        boxes.add(name, kind, memory.address, part)
         owners.append(memory.owner)
-    blob = _tree.build(flat)
-    owners.append(blob)
-    _library.check(library.ckpt_add_blob(save, _tree.BLOB.encode(), blob, len(blob)))
+    for each in (whole, boxes):
+        struct, arrays = each.struct()
+        _library.check(library.ckpt_add_parts(save, byref(struct)))
+        del arrays
+    if has_tree:
+        blob = _tree.build(flat.text if shares is None else shares.text)
+        owners.append(blob)
+        _library.check(library.ckpt_add_blob(save, _tree.BLOB.encode(), blob, len(blob)))
     return owners
+
+
+class _Parts:
+    """Parts of arrays for one call of ckpt_add_parts: whole arrays, or boxes."""
+
+    def __init__(self) -> None:
+        self._names: List[str] = []
+        self._kinds: List[_arrays.Kind] = []
+        self._boxes: List[_arrays.Part] = []
+        self._addresses: List[int] = []
+
+    def add(self, name: str, kind: _arrays.Kind, address: int, box: Optional[_arrays.Part] = None) -> None:
+        self._names.append(name)
+        self._kinds.append(kind)
+        self._addresses.append(address)
+        if box is not None:
+            self._boxes.append(box)
+
+    def struct(self) -> Tuple[_library.PartsStruct, List[Any]]:
+        """The C structure, and what it points to."""
+        kinds, boxes = self._kinds, self._boxes
+        sizes = {id(kind): _dtypes.size_bytes(kind.dtype, kind.shape) for kind in {id(kind): kind for kind in kinds}.values()}
+        shapes, offsets, extents = (array("Q", itertools.chain.from_iterable(each)) for each in (
+            [kind.shape for kind in kinds], [box.offset for box in boxes], [box.extent for box in boxes]))
+        nbytes = ([_dtypes.size_bytes(kind.dtype, box.extent) for kind, box in zip(kinds, boxes)] if boxes else
+                  [sizes[id(kind)] for kind in kinds])
+        numbers = [array("I", [len(kind.shape) for kind in kinds]), shapes, offsets, extents, array("Q", self._addresses),
+                   array("Q", nbytes)]
+        ndims, *rest = [each.buffer_info()[0] if each else None for each in numbers]
+        texts = ["\0".join(each).encode() for each in (self._names, [kind.dtype for kind in kinds])]
+        return _library.PartsStruct(ctypes.sizeof(_library.PartsStruct), len(kinds), *texts, ndims, *rest), numbers
 
 
 class _Loading:
@@ -369,9 +466,10 @@ class _Loading:
                 tensor = self._checkpoint[self._stored.tensors[name]]
                 if (tensor.dtype, tensor.shape) != (kind.dtype, kind.shape):
                     problems.append((name, f"{kind}, in the checkpoint {tensor.dtype} {list(tensor.shape)}"))
-                reason = _arrays.refusal_to_load(self._flat.arrays[name], kind.library)
-                if reason:
-                    problems.append((name, reason))
+                for part in _arrays.parts_of(self._flat.arrays[name], kind):
+                    reason = _arrays.refusal_to_load(part.value, kind.library)
+                    if reason:
+                        problems.append((name, reason))
         problems += [(name, "a tensor in the checkpoint") for name in self._flat.values if name in self._stored.tensors]
         if problems:
             raise errors.usage("the tree does not fit the checkpoint:\n  " +
@@ -379,17 +477,19 @@ class _Loading:
                                (f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""),
                                tensor=problems[0][0])
 
-    def _make_targets(self) -> Dict[str, _arrays.Target]:
-        return {name: _arrays.Target(array, self._flat.kinds[name]) for name, array in self._flat.arrays.items()
-                if name in self._stored.tensors and name not in self._flat.ties}
+    def _make_targets(self) -> List[Tuple[str, _arrays.Part, _arrays.Target]]:
+        return [(name, part, _arrays.Target(part.value, self._flat.kinds[name]._replace(shape=part.extent)))
+                for name, array in self._flat.arrays.items()
+                if name in self._stored.tensors and name not in self._flat.ties
+                for part in _arrays.parts_of(array, self._flat.kinds[name])]
 
     def _requests(self) -> List[_library.ReadStruct]:
         reads = []
-        for name, target in self._targets.items():
+        for name, part, target in self._targets:
             if target.memory.nbytes:
-                kind = self._flat.kinds[name]
-                reads.append(_library.read_struct(self._stored.tensors[name], [0] * len(kind.shape), kind.shape,
-                                                  target.memory.address, _dtypes.size_bytes(kind.dtype, kind.shape)))
+                nbytes = _dtypes.size_bytes(self._flat.kinds[name].dtype, part.extent)
+                reads.append(_library.read_struct(self._stored.tensors[name], part.offset, part.extent, target.memory.address,
+                                                  nbytes))
         return reads
 
     def read(self, skipped: int = 0) -> LoadReport:
@@ -398,17 +498,17 @@ class _Loading:
         report.skipped = skipped
         return self.finish(report)
 
-    def read_newest(self, run: int) -> _library.ReportStruct:
+    def read_newest(self, run: int, ranks: Optional[_comm.Ranks]) -> _library.ReportStruct:
         """Reads from the newest checkpoint of the run that verifies; the report says which."""
         reads = self._requests()
         report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
         array = (_library.ReadStruct * len(reads))(*reads)
-        _library.check(_library.library().ckpt_load(run, array, len(reads), 0, byref(report)))
+        _check(_library.library().ckpt_load(run, array, len(reads), 0, byref(report)), ranks)
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:
         """After reading: arrays that are not dense, and plain values."""
-        for target in self._targets.values():
+        for _, _, target in self._targets:
             target.finish()
         tree = _tree.with_values(self._tree, self._stored.values)
         return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,

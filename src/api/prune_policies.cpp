@@ -73,9 +73,10 @@ Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWor
   const bool rules =
       std::any_of(words.flags.begin(), words.flags.end(), [](const auto& f) { return is_rule(f.first); });
   const bool imports = !words.import_system.empty();
-  if (rules && imports) return fail(Errc::usage, "--import-policy and rules such as --keep-last exclude each other");
+  if (rules && imports)
+    return fail(Errc::usage, "--import-policy and rules such as --keep-last cannot be used together");
   if ((rules || imports) && !words.file.empty()) {
-    return fail(Errc::usage, "--policy and rules on the command line exclude each other");
+    return fail(Errc::usage, "--policy and rules on the command line cannot be used together");
   }
   Policies out;
   if (imports) {

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/phase_times.hpp"
 #include "convert/target_options.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/io.hpp"
@@ -55,6 +56,18 @@ enum class VerifyLevel : std::uint8_t { none, read, full };
 /// Reads the file of `--map`.
 /// errors  usage: it is not one; not_found, io
 Result<MapRules> read_map_rules(Io& io, const std::string& path);
+
+/// Reads the word of `--names`: "hf", "megatron", or one of them with a profile, "hf:qwen2".
+/// errors  usage: it is not one
+Result<MapRules::Names> parse_names(const std::string& word);
+
+/// A naming profile that ckpt has.
+struct ProfileInfo {
+  std::string family;        ///< "qwen2"
+  std::string architecture;  ///< "Qwen2ForCausalLM"
+  std::string summary;
+};
+std::vector<ProfileInfo> known_profiles();
 
 struct ConvertRequest {
   std::string source;
@@ -109,6 +122,7 @@ struct ConvertReport {
   std::uint64_t overflowed = 0;      ///< casts
   std::uint64_t became_nan = 0;
   double seconds = 0;
+  PhaseTimes times{};            ///< zeros where nothing was moved
   std::uint64_t peak_bytes = 0;  ///< memory of the process, its hugetlb pages too, of the largest of all ranks
   std::string io_name{};
   bool direct = false;  ///< false: a file system refused O_DIRECT, so the page cache was used; or nothing was moved

@@ -58,6 +58,7 @@ struct Checkpoint {
   bool link = false;              ///< a symbolic link
   bool is_virtual = false;        ///< its tensors are in other checkpoints: it replaces none of them
   bool foreign = false;           ///< another tool's: the end of its save is not marked
+  bool single_file = false;       ///< of another tool, and no directory: it has no marks and is never deleted
 };
 
 /// The value of a metric; null if it was not recorded.

@@ -78,8 +78,4 @@ MtbfEstimate estimate_mtbf(const FailureHistory& history) {
   return out;
 }
 
-double job_mtbf(double node_mtbf_s, std::uint64_t nodes) {
-  return nodes == 0 ? 0 : node_mtbf_s / static_cast<double>(nodes);
-}
-
 }  // namespace ckpt::catalog

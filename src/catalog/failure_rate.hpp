@@ -30,7 +30,4 @@ double gamma_below(double a, double x);
 /// The x with gamma_below(a, x) = p, 0 < p < 1.
 double gamma_quantile(double a, double p);
 
-/// Of a job on many nodes that each fail alone: M = node / nodes.
-double job_mtbf(double node_mtbf_s, std::uint64_t nodes);
-
 }  // namespace ckpt::catalog

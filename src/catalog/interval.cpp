@@ -40,12 +40,6 @@ double best_interval(const Costs& costs) {
   return low * costs.mtbf_s;
 }
 
-double availability_optimal(const Costs& costs) {
-  if (!usable(costs)) return 0;
-  const double c = costs.stall_s;
-  return c + std::sqrt(2 * (costs.mtbf_s + std::max(0.0, costs.restart_s)) * c + c * c);
-}
-
 double goodput(double interval_s, const Costs& costs) {
   if (!(interval_s > 0) || !(costs.mtbf_s > 0)) return 0;
   const double m = costs.mtbf_s;
@@ -98,22 +92,6 @@ std::uint64_t aligned_steps(double interval_s, double step_s) {
   if (!(interval_s > 0) || !(step_s > 0)) return 1;
   const double steps = std::round(interval_s / step_s);
   return steps >= 1 && steps < 1e18 ? static_cast<std::uint64_t>(steps) : steps < 1 ? 1 : 1'000'000'000'000'000'000u;
-}
-
-TwoTiers two_tiers(const Tier& near, const Tier& far) {
-  if (!(near.cost_s > 0) || !(near.mtbf_s > 0) || !(far.cost_s >= 0) || !(far.mtbf_s > 0)) return {};
-  const auto with = [&](double k) {
-    const double cost = near.cost_s + far.cost_s / k;
-    const double rate = 1 / near.mtbf_s + k / far.mtbf_s;
-    const double interval = std::sqrt(2 * cost / rate);
-    return TwoTiers{
-        .interval_s = interval, .every = static_cast<std::uint64_t>(k), .waste = cost / interval + interval / 2 * rate};
-  };
-  // With the best T1 the waste is sqrt(2 cost rate); over real k that is least at sqrt(C2 M2 / (C1 M1)).
-  const double k = std::clamp(std::sqrt(far.cost_s * far.mtbf_s / (near.cost_s * near.mtbf_s)), 1.0, 1e9);
-  const TwoTiers below = with(std::floor(k));
-  const TwoTiers above = with(std::ceil(k));
-  return above.waste < below.waste ? above : below;
 }
 
 double waste(const DrainedTiers& tiers, double interval_s, std::uint64_t every) {

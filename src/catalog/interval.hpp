@@ -21,8 +21,6 @@ double young(const Costs& costs);  ///< sqrt(2CM): Young, CACM 17(9), 1974
 double daly(const Costs& costs);   ///< the higher-order estimate; M where C >= 2M: Daly, FGCS 22(3), 2006
 /// The T that maximises `goodput`: the solution of T = M(1 - e^-((T+C)/M)). R plays no part in it.
 double best_interval(const Costs& costs);
-/// From start to start: C + sqrt(2(M+R)C + C^2): Saxena et al., arXiv 2410.18124.
-double availability_optimal(const Costs& costs);
 
 /// Useful work per wall time: T / (M e^(R/M) (e^((T+C)/M) - 1)): Daly 2006, exact for exponential failures. Under
 /// asynchronous saves (D > C) the newest durable save is D - C older at a failure, which is lost as well: counted as
@@ -48,18 +46,12 @@ double bandwidth_for(double bytes, double acceptable_rework_s);
 /// Whole steps between saves: max(1, round(T / t)).
 std::uint64_t aligned_steps(double interval_s, double step_s);
 
-/// Two tiers: every save reaches tier 1, every k-th also tier 2. A failure that tier 1 survives (mean time M1) costs
-/// half of T1, others (M2) half of k T1.
-struct Tier {
-  double cost_s = 0;
-  double mtbf_s = 0;
-};
+/// Two tiers: every save reaches tier 1, every k-th also tier 2.
 struct TwoTiers {
   double interval_s = 0;    ///< of tier 1
   std::uint64_t every = 1;  ///< k: tier 2 takes every k-th
   double waste = 0;         ///< first order: (C1 + C2/k)/T1 + T1/2 (1/M1 + k/M2)
 };
-TwoTiers two_tiers(const Tier& near, const Tier& far);
 
 /// Two tiers, of which the far one is filled in the background from the near one: every k-th save, which takes
 /// `drain_s` and stalls nothing, but must be over (with a tenth to spare) when the next one goes there. `lost` is the

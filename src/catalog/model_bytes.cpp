@@ -118,38 +118,6 @@ bool fits(const MemoryBytes& need, const RankMemory& have) {
   return need.gpu <= have.gpu && need.host <= have.host && need.nvme <= have.nvme;
 }
 
-std::optional<MemoryBytes> first_that_fits(double parameters, const StateBytes& state, const Sharding& sharding,
-                                           const RankMemory& have) {
-  for (const MemoryBytes& row : memory_table(parameters, state, sharding)) {
-    if (fits(row, have)) return row;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::uint64_t> fewest_ranks(double parameters, const StateBytes& state, Sharding sharding, int zero_stage,
-                                          Offload offload, const RankMemory& have, std::uint64_t most) {
-  const auto fits_with = [&](std::uint64_t data) {
-    sharding.data = data;
-    for (const MemoryBytes& row : memory_table(parameters, state, sharding)) {
-      if (row.zero_stage == zero_stage && row.offload == offload) return fits(row, have);
-    }
-    return false;
-  };
-  // More ranks never need more memory each.
-  if (most == 0 || !fits_with(most)) return std::nullopt;
-  std::uint64_t low = 1;
-  std::uint64_t high = most;
-  while (low < high) {
-    const std::uint64_t middle = low + (high - low) / 2;
-    if (fits_with(middle)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 Result<double> parse_parameters(std::string_view text) {
   std::string digits;
   for (const char c : text) {

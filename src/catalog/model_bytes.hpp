@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,14 +66,6 @@ struct RankMemory {
   double nvme = 0;
 };
 bool fits(const MemoryBytes& need, const RankMemory& have);
-
-/// The first row of memory_table that fits: the one that gives up least.
-std::optional<MemoryBytes> first_that_fits(double parameters, const StateBytes& state, const Sharding& sharding,
-                                           const RankMemory& have);
-/// The fewest data-parallel ranks with which a stage and an offload choice fit, up to `most`; nothing where more are
-/// needed.
-std::optional<std::uint64_t> fewest_ranks(double parameters, const StateBytes& state, Sharding sharding, int zero_stage,
-                                          Offload offload, const RankMemory& have, std::uint64_t most);
 
 /// "7B", "13B", "70B", "175B", "1.3B", "350M", "7_000_000_000": parameters. usage on anything else.
 Result<double> parse_parameters(std::string_view text);

@@ -312,13 +312,6 @@ std::span<const std::string> foreign_systems() {
   return names;
 }
 
-std::vector<std::string> foreign_options(std::string_view system) {
-  for (const System& one : systems()) {
-    if (one.name == system) return one.options;
-  }
-  return {};
-}
-
 Result<ImportedPolicy> import_policy(std::string_view system, const ForeignOptions& options) {
   const auto found =
       std::find_if(systems().begin(), systems().end(), [&](const System& one) { return one.name == system; });

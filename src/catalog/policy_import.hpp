@@ -20,8 +20,6 @@ struct ImportedPolicy {
 
 /// The systems, by the names that --import-policy takes.
 std::span<const std::string> foreign_systems();
-/// The options of a system that are read; others do not concern retention.
-std::vector<std::string> foreign_options(std::string_view system);
 
 /// The nearest policy to the behaviour of a system with these options (its defaults for those not given), and the
 /// differences. Systems and their sources:

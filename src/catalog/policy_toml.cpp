@@ -181,7 +181,7 @@ Result<> read_keep(const toml::table& source, const std::string& file, Policy& p
     rule.kind = kind;
     CKPT_CHECK(read_selector(table, rule));
     if (rule.max && (rule.count || is_calendar(kind) || kind == Kind::last || kind == Kind::first))
-      return table.wrong("max", fmt::format("{} is the limit already", kind_name(kind)));
+      return table.wrong("max", fmt::format("{} is already the limit", kind_name(kind)));
     rules.push_back(std::move(rule));
   }
   CKPT_CHECK(table.finish());

@@ -21,7 +21,7 @@ bool is_committed(State state) {
 
 /// Whether its bytes are its own, so that it can replace others.
 bool is_own(const Checkpoint& one) {
-  return !one.link && !one.is_virtual;
+  return !one.link && !one.is_virtual && !one.single_file;
 }
 
 std::uint64_t bytes_of(const Amount& amount, const Situation& situation) {
@@ -185,6 +185,7 @@ class Retainer {
       const Checkpoint& one = all_[i];
       if (one.state == State::uncommitted) block(i, Cause::uncommitted);
       if (one.link) block(i, Cause::link);
+      if (one.single_file) block(i, Cause::single_file);
       if (one.is_virtual) block(i, Cause::is_virtual);
       if (unfinished(i)) block(i, Cause::unfinished, elapsed(one.created, now_).count());
       if (one.state == State::unreadable) block(i, Cause::unreadable);
@@ -305,7 +306,7 @@ class Retainer {
       const bool by_rule = std::any_of(decision.reasons.begin(), decision.reasons.end(),
                                        [](const Reason& reason) { return reason.cause == Cause::rule; });
       if (by_rule) decision.near_misses.clear();
-      if (all_[i].state == State::uncommitted || all_[i].link) {
+      if (all_[i].state == State::uncommitted || all_[i].link || all_[i].single_file) {
         decision.action = Action::skip;
       } else if (all_[i].state == State::corrupt && !situation_.include_corrupt) {
         decision.action = Action::block;

@@ -87,6 +87,7 @@ struct Reason {
     marks_unreadable,
     uncommitted,
     link,
+    single_file,
     is_virtual,
     corrupt,
     superseded_grace,  ///< `value`: ms left

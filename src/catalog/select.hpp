@@ -15,7 +15,7 @@ struct Verdict {
   enum class Kind : std::uint8_t {
     kept,             ///< `rank` from 1, `value`: bucket, remainder of no meaning else
     kept_oldest,      ///< the count is not filled: the oldest is kept as well
-    kept_unmeasured,  ///< has no value of the metric, and the rule keeps such
+    kept_unmeasured,  ///< has no value of the metric; the rule keeps checkpoints without it
     passed_over,      ///< an earlier rule keeps it and the policy counts exclusively
     beyond,           ///< `rank` > the limit
     held,             ///< `other` represents its bucket; `value`: the bucket

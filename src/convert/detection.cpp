@@ -248,11 +248,13 @@ Result<std::vector<OneCheckpoint>> find_checkpoints_below(Io& io, const std::str
 }
 
 Recognition recognise(Io& io, const std::string& path) {
+  const auto unread = [](const Error& error) { return error.code == Errc::io ? std::optional(error) : std::nullopt; };
   const auto place = place_at(io, join_path(path, ""));
-  if (!place) return {};
+  if (!place) return {.unread = unread(place.error())};
   const Detection detection = candidates_at(*place);
   if (!detection.found.empty()) return {.format = detection.found.front().format};
-  return {.unfinished = detection.refusal && detection.refusal->code == Errc::uncommitted};
+  if (!detection.refusal) return {};
+  return {.unfinished = detection.refusal->code == Errc::uncommitted, .unread = unread(*detection.refusal)};
 }
 
 Result<std::vector<Candidate>> candidates(Io& io, const std::string& path) {

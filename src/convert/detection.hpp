@@ -69,8 +69,9 @@ Result<std::vector<OneCheckpoint>> find_checkpoints_below(Io& io, const std::str
 struct Recognition {
   const Format* format = nullptr;  ///< the first that recognises it; null if none does
   bool unfinished = false;         ///< it is known as the beginning of an unfinished save
+  std::optional<Error> unread{};   ///< the system's error, if nothing recognises it and it could not be read
 };
-/// Uses names and first bytes only. Unreadable files are unknown.
+/// Uses names and first bytes only.
 Recognition recognise(Io& io, const std::string& path);
 
 }  // namespace ckpt

@@ -45,6 +45,8 @@ struct FormatReader {
 struct FormatWriter {
   Result<Skeleton> (*lay_out)(const WriteRequest& request);
   std::span<const std::string_view> suffixes{};  ///< of targets that it writes without --to
+  /// Whether the source's tensors have names that it can write without --names; null: any have.
+  bool (*fits)(const Map& source) = nullptr;
   /// The options that this target takes, as flags without dashes ("zero-stage"): see TargetOptions.
   std::span<const std::string_view> options{};
   /// The conversion id that a target of ours holds, for formats whose map has no id; else null.
@@ -75,6 +77,8 @@ struct FormatNames {
   std::span<const std::string_view> trackers{};
   std::span<const std::string_view> markers{};
   std::span<const MetricsFile> metrics{};
+  std::span<const std::string_view> file_suffixes{};
+  std::vector<std::pair<std::string, double>> (*name_metrics)(std::string_view name) = nullptr;
 };
 
 /// One format, from its folder; registered by one line in registry.cpp. `detect` is always there, all other parts where

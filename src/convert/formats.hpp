@@ -3,7 +3,7 @@
 #include "convert/format.hpp"
 
 /// One line a format, in the order of detection messages. The format's folder defines `Format NAME_format()`, and no
-/// code outside it knows the name. Those in `named/` are recognised, and not read.
+/// code outside it knows the name. Those in `recognised_only/` are recognised, and not read.
 #define CKPT_FORMATS(FORMAT)                                                             \
   FORMAT(universal)           /* universal/: our own sharded format */                   \
   FORMAT(safetensors)         /* safetensors/: files, Hugging Face, DCP-sharded */       \
@@ -13,13 +13,13 @@
   FORMAT(hdf5)                /* hdf5/ */                                                \
   FORMAT(megatron)            /* megatron/: torch_dist */                                \
   FORMAT(megatron_legacy)     /* megatron/: files of ranks */                            \
-  FORMAT(orbax)               /* named/ */                                               \
+  FORMAT(orbax)               /* recognised_only/ */                                     \
   FORMAT(deepspeed_universal) /* deepspeed/universal/: what ds_to_universal.py writes */ \
-  FORMAT(gguf)                /* named/ */                                               \
+  FORMAT(gguf)                /* recognised_only/ */                                     \
   FORMAT(numpy)               /* numpy/: written in parts by `export`, not read */       \
-  FORMAT(onnx)                /* named/ */                                               \
-  FORMAT(tensorflow)          /* named/ */                                               \
-  FORMAT(torchscript)         /* named/ */
+  FORMAT(onnx)                /* recognised_only/ */                                     \
+  FORMAT(tensorflow)          /* recognised_only/ */                                     \
+  FORMAT(torchscript)         /* recognised_only/ */
 
 namespace ckpt {
 

@@ -13,6 +13,7 @@
 #include "convert/foreign_names.hpp"
 #include "convert/join_maps.hpp"
 #include "convert/skipped.hpp"
+#include "convert/use_names.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
@@ -227,6 +228,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   });
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
+  if (options.rules != nullptr && options.rules->names()) CKPT_CHECK(use_names(source, place, options));
   if (source.lease && !source.lease->claim_warning().empty())
     source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->claim_warning()});
   if (auto flat = refuse_flat_parameters(source.map, source.root); !flat) {

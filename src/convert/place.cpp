@@ -14,6 +14,15 @@ bool Place::has(std::string_view name) const {
   return at != entries.end() && at->name == name;
 }
 
+Result<std::vector<DirEntry>> Place::list_below(std::string_view name) const {
+  const bool is_there = std::ranges::any_of(
+      entries, [&](const DirEntry& entry) { return entry.name == name && entry.kind == FileInfo::Kind::directory; });
+  if (!is_there) return std::vector<DirEntry>{};
+  auto listed = io.list(join_path(root, name));
+  if (!listed && listed.error().code == Errc::not_found) return std::vector<DirEntry>{};
+  return listed;
+}
+
 void Place::read_first() {
   if (auto read = head("", kFirstBytes)) first = *std::move(read);
 }

@@ -22,6 +22,8 @@ struct Place {
   /// Of a file: reads `first` once for all formats. Errors are reported by the reader that needs the file.
   void read_first();
   bool has(std::string_view name) const;
+  /// Lists a directory of `entries`; nothing if there is none with this name.
+  Result<std::vector<DirEntry>> list_below(std::string_view name) const;
   /// First `bytes` of a file below root ("" = root itself), fewer if it is shorter.
   Result<std::string> head(std::string_view relative, std::size_t bytes) const;
 };

@@ -7,6 +7,11 @@ std::vector<std::string_view> given_options(const TargetOptions& options) {
   if (options.zero_stage) out.emplace_back("zero-stage");
   if (options.dp != 0) out.emplace_back("dp");
   if (options.ep != 0) out.emplace_back("ep");
+  if (options.tp != 0) out.emplace_back("tp");
+  if (options.pp != 0) out.emplace_back("pp");
+  if (options.vpp != 0) out.emplace_back("vpp");
+  if (options.decoder_first) out.emplace_back("decoder-first");
+  if (options.decoder_last) out.emplace_back("decoder-last");
   if (!options.tag.empty()) out.emplace_back("tag");
   if (options.fresh_optimizer) out.emplace_back("fresh-optimizer");
   if (options.ranks != 0) out.emplace_back("ranks");
@@ -23,6 +28,11 @@ std::string options_text(const TargetOptions& options) {
   if (options.zero_stage) add("zero-stage", std::to_string(*options.zero_stage));
   if (options.dp != 0) add("dp", std::to_string(options.dp));
   if (options.ep != 0) add("ep", std::to_string(options.ep));
+  if (options.tp != 0) add("tp", std::to_string(options.tp));
+  if (options.pp != 0) add("pp", std::to_string(options.pp));
+  if (options.vpp != 0) add("vpp", std::to_string(options.vpp));
+  if (options.decoder_first) add("decoder-first", std::to_string(*options.decoder_first));
+  if (options.decoder_last) add("decoder-last", std::to_string(*options.decoder_last));
   if (!options.tag.empty()) add("tag", options.tag);
   if (options.fresh_optimizer) add("fresh-optimizer", "");
   if (options.ranks != 0) add("ranks", std::to_string(options.ranks));

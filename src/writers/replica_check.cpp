@@ -72,7 +72,7 @@ void ReplicaCheck::add_blocks() {
 
 Result<> ReplicaCheck::hash_some(BufferPool& pool, std::span<Block> blocks, std::atomic<std::size_t>& next,
                                  const std::atomic<bool>& stop) {
-  std::optional<BufferPool::Lease> buffer;
+  std::optional<BufferPool::Buffer> buffer;
   while (!stop.load()) {
     const std::size_t i = next.fetch_add(1);
     if (i >= blocks.size()) return {};

@@ -85,6 +85,9 @@ TEST_F(CApi, NothingIsAValueThatEveryFunctionRefuses) {
   EXPECT_EQ(ckpt_add(save, "w", nullptr, 8), 2);
   EXPECT_EQ(ckpt_add_fill(save, "w", 8, nullptr, nullptr), 2);
   EXPECT_EQ(ckpt_add_part(save, nullptr, nullptr, nullptr, &bytes, 8), 2);
+  EXPECT_EQ(ckpt_add_parts(save, nullptr), 2);
+  const ckpt_parts no_arrays{.size = sizeof no_arrays, .count = 1};
+  EXPECT_EQ(ckpt_add_parts(save, &no_arrays), 2);
   EXPECT_EQ(ckpt_add_blob(save, nullptr, &bytes, 8), 2);
   EXPECT_EQ(ckpt_add_blob(save, "b", nullptr, 8), 2);
   EXPECT_EQ(ckpt_commit(nullptr, nullptr), 2);
@@ -173,6 +176,69 @@ TEST_F(CApi, AStructTellsItsSizeAndWhatThisBuildDoesNotKnowIsRefused) {
   stats.size = sizeof stats;
   EXPECT_EQ(ckpt_pending_stats(pending, &stats), 0) << why();
   ckpt_pending_free(pending);
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
+}
+
+TEST_F(CApi, ManyPartsAreAddedInOneCallWholeOrAsBoxes) {
+  ckpt_run* run = open();
+  const float values[6] = {0, 1, 2, 3, 4, 5};
+  const std::uint32_t ndims[3] = {2, 0, 1};
+  const std::uint64_t shapes[3] = {2, 2, 2};
+  const void* data[3] = {values, values + 4, values + 4};
+  const std::uint64_t bytes[3] = {16, 4, 8};
+  ckpt_parts whole{.size = sizeof whole,
+                   .count = 3,
+                   .names = "a\0scalar\0c",
+                   .dtypes = "F32\0I32\0F32",
+                   .ndims = ndims,
+                   .shapes = shapes,
+                   .data = data,
+                   .bytes = bytes};
+  ckpt_save* save = begin(run, 1);
+  ASSERT_EQ(ckpt_add_parts(save, &whole), 0) << why();
+  const std::uint32_t two[2] = {2, 2};
+  const std::uint64_t rows[4] = {2, 2, 2, 2};
+  const std::uint64_t offsets[4] = {0, 0, 1, 0};
+  const std::uint64_t extents[4] = {1, 2, 1, 2};
+  const void* row_data[2] = {values, values + 2};
+  const std::uint64_t row_bytes[2] = {8, 8};
+  ckpt_parts boxes{.size = sizeof boxes,
+                   .count = 2,
+                   .names = "b\0b",
+                   .dtypes = "F32\0F32",
+                   .ndims = two,
+                   .shapes = rows,
+                   .offsets = offsets,
+                   .extents = extents,
+                   .data = row_data,
+                   .bytes = row_bytes};
+  ASSERT_EQ(ckpt_add_parts(save, &boxes), 0) << why();
+  ASSERT_EQ(ckpt_commit(save, nullptr), 0) << why();
+  ckpt_checkpoint* checkpoint = nullptr;
+  ASSERT_EQ(ckpt_latest_usable(run, &checkpoint), 0) << why();
+  for (const char* name : {"a", "b"}) {
+    float read[4] = {};
+    ASSERT_EQ(ckpt_read_into(checkpoint, name, nullptr, nullptr, 0, read, sizeof read), 0) << why();
+    EXPECT_EQ(std::memcmp(read, values, sizeof read), 0) << name;
+  }
+  float read[2] = {};
+  ASSERT_EQ(ckpt_read_into(checkpoint, "scalar", nullptr, nullptr, 0, read, 4), 0) << why();
+  EXPECT_EQ(read[0], 4);
+  ASSERT_EQ(ckpt_read_into(checkpoint, "c", nullptr, nullptr, 0, read, 8), 0) << why();
+  EXPECT_EQ(read[1], 5);
+  ckpt_checkpoint_free(checkpoint);
+
+  // What one part lacks fails the whole save.
+  const std::uint64_t short_bytes[3] = {16, 4, 7};
+  whole.bytes = short_bytes;
+  save = begin(run, 2);
+  EXPECT_EQ(ckpt_add_parts(save, &whole), 2);
+  EXPECT_NE(why().find("\"tensor\":\"c\""), std::string::npos) << why();
+  EXPECT_EQ(ckpt_commit(save, nullptr), 2);
+  save = begin(run, 2);
+  boxes.extents = nullptr;
+  EXPECT_EQ(ckpt_add_parts(save, &boxes), 2);
+  EXPECT_EQ(ckpt_commit(save, nullptr), 2);
   EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 

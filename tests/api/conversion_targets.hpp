@@ -16,6 +16,7 @@ struct ConversionTarget {
   std::string path;    ///< name of the file or directory
   std::string to{};    ///< "" = by the suffix
   std::string golden;  ///< case of tests/golden that it is made of
+  std::string checked_file = "global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt";  ///< of the case, with checksums
   TargetOptions options{};
   std::uint64_t shard_bytes = 16 << 10;  ///< so small that there are several files
   /// A target with other content differs by this tag where its form keeps tensors under the trainer's names, else by a
@@ -58,6 +59,12 @@ inline std::vector<ConversionTarget> foreign_targets() {
        .golden = zero3,
        .old_tag = "old",
        .stride_factor = 8},
+      {.name = "Megatron",
+       .path = "m",
+       .to = "megatron",
+       .golden = "megatron/legacy_tp2_pp2_dp2_distopt",
+       .checked_file = "iter_0000002/mp_rank_00_000/distrib_optim.pt",
+       .stride_factor = 2},
       {.name = "HfFolder", .path = "m", .to = "safetensors", .golden = "folders/hf_tokenizer", .shard_bytes = 2 << 10},
   };
 }

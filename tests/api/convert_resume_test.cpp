@@ -304,7 +304,7 @@ TEST_P(ConvertResumeOnOneEngine, ABitThatFlippedInASourceEntryNeverReachesTheTar
   io_ = std::make_unique<WithoutChangeTimes>(std::move(io_));
   ASSERT_TRUE(convert_with(*io_));  // under the id that a conversion has there
   expected_ = test::read_tree(target_);
-  const std::string file = source_ + "/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt";
+  const std::string file = join_path(source_, GetParam().target.checked_file);
   const std::string right = test::read_file(file);
   const auto time = fs::last_write_time(file);
   const auto put = [&](std::size_t flipped) {

@@ -171,7 +171,7 @@ TEST(Doctor, EachDefectOfAStoreComesWithWhatMendsIt) {
   const StoreFacts facts{.path = "/runs",
                          .unwritable = Error{.code = Errc::io, .message = "no"},
                          .catalog = Error{.code = Errc::corrupt, .message = "row 3"},
-                         .left_over = {.count = 2, .bytes = 10, .first = "/runs/a.partial-1"},
+                         .leftover = {.count = 2, .bytes = 10, .first = "/runs/a.partial-1"},
                          .stopped = {.count = 1},
                          .past_grace = {.count = 1},
                          .unrecorded = {.count = 1},

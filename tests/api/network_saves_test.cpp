@@ -13,7 +13,7 @@
 
 #include "engine/io/remove_tree.hpp"
 #include "engine/locks/claims.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/run_directory.hpp"
 #include "support/fault_io.hpp"

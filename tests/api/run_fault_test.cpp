@@ -61,7 +61,7 @@ class RunFault : public testing::TestWithParam<Case> {
     for (const std::uint64_t step : steps) EXPECT_EQ(step, steps[0]);
     return steps[0];
   }
-  bool left_over() const {
+  bool leftover() const {
     for (const auto& entry : fs::directory_iterator(run_)) {
       if (entry.path().filename().string().find(".partial-") != std::string::npos) return true;
     }
@@ -106,7 +106,7 @@ TEST_P(RunFault, AFailedOperationFailsTheSaveOnAllRanksAndLosesNothing) {
       if (entry.path().filename() != "step-000000001.g1") fs::remove_all(entry.path());
     }
   }
-  EXPECT_FALSE(left_over());
+  EXPECT_FALSE(leftover());
   EXPECT_GT(failed, 15U);
 }
 

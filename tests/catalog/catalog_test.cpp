@@ -5,10 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "catalog/index/names.hpp"
 #include "engine/store/inbox.hpp"
@@ -75,6 +77,29 @@ TEST_F(CatalogTest, IsMadeAnewFromTheDiskAlone) {
   EXPECT_EQ(rebuilt->refreshed().read, 3U);
   EXPECT_EQ(names_in(*rebuilt), kAll);
   EXPECT_TRUE(rebuilt->database().check());
+}
+
+TEST_F(CatalogTest, ARowAndItsMarksAreOfOneMomentWhileAnotherProcessStoresThem) {
+  const std::string pinned = store_.put("b", 2, 2);
+  ASSERT_TRUE(write_mark(store_.io(), pinned + "/marks", {.kind = Mark::Kind::pin, .name = "cited"}));
+  Catalog catalog = open_catalog(store_);
+  ASSERT_TRUE(catalog.is_indexed());
+  const auto known = select_entries(catalog.database(), {.run = "b", .name = "step-000000002.g2"});
+  ASSERT_TRUE(known && known->size() == 1 && known->front().checkpoint.pins.size() == 1U);
+  auto other = Database::open(file(), {});
+  ASSERT_TRUE(other) << other.error().message;
+
+  bool stored = false;
+  const auto while_it_is_stored = [&](const Entry& entry) {
+    const bool is_time = entry.checkpoint.run == "a" && !std::exchange(stored, true);
+    return !is_time || store_entry(*other, known->front()).has_value();
+  };
+  const auto seen = select_entries(catalog.database(), {.passes = while_it_is_stored});
+  ASSERT_TRUE(seen) << seen.error().message;
+  EXPECT_TRUE(stored);
+  const auto entry = std::ranges::find(*seen, "step-000000002.g2", &Entry::name);
+  ASSERT_NE(entry, seen->end());
+  EXPECT_EQ(entry->checkpoint.pins.size(), 1U);
 }
 
 TEST_F(CatalogTest, ALostOneIsMadeAgainWithoutAWord) {

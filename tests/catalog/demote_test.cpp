@@ -74,9 +74,10 @@ Deleter::Deletion demotion() {
 
 Result<> demote_it(Io& io) {
   CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
-  CKPT_TRY(const Claim claim, trash->demote(demotion()));
+  CKPT_TRY(const LockOutcome outcome, trash->demote(demotion()));
   // After a crash the first process may have done it already.
-  return claim == Claim::free || claim == Claim::vanished ? Result<>() : fail(Errc::locked, "demote: refused");
+  return outcome == LockOutcome::free || outcome == LockOutcome::vanished ? Result<>()
+                                                                          : fail(Errc::locked, "demote: refused");
 }
 
 Result<> restore_it(Io& io) {
@@ -84,8 +85,8 @@ Result<> restore_it(Io& io) {
   CKPT_TRY(const auto entries, list_trash(io, "/s"));
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
-    CKPT_TRY(const Claim claim, trash->restore(entry, at(1), "bo"));
-    if (claim != Claim::free) return fail(Errc::locked, "restore: refused");
+    CKPT_TRY(const LockOutcome outcome, trash->restore(entry, at(1), "bo"));
+    if (outcome != LockOutcome::free) return fail(Errc::locked, "restore: refused");
   }
   return {};
 }
@@ -125,9 +126,9 @@ TEST(Demote, TheOptimizerGoesToTheTrashAndTheManifestSaysSo) {
   const auto io = disk->io();
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
-  const auto claim = (*trash)->demote(demotion());
-  ASSERT_TRUE(claim) << claim.error().message;
-  EXPECT_EQ(*claim, Claim::free);
+  const auto outcome = (*trash)->demote(demotion());
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(*outcome, LockOutcome::free);
   EXPECT_EQ(broken(*disk), "");
   EXPECT_TRUE(is_demoted(*disk));
   const Manifest manifest = manifest_of(*disk, "/manifest.json");
@@ -137,7 +138,7 @@ TEST(Demote, TheOptimizerGoesToTheTrashAndTheManifestSaysSo) {
   ASSERT_EQ(entries->size(), 1U);
   EXPECT_EQ(entries->front().name, kName);
   EXPECT_EQ(entries->front().record.dropped, "optim");
-  EXPECT_EQ((*trash)->demote(demotion()).value(), Claim::vanished) << "once is enough";
+  EXPECT_EQ((*trash)->demote(demotion()).value(), LockOutcome::vanished) << "once is enough";
 }
 
 TEST(Demote, OtherFilesAmongTheOptimizersStopIt) {
@@ -218,7 +219,7 @@ TEST(Demote, WhatIsReadStaysWhole) {
   const auto io = disk->io();
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
-  EXPECT_EQ((*trash)->demote(demotion()).value(), Claim::read);
+  EXPECT_EQ((*trash)->demote(demotion()).value(), LockOutcome::read);
   EXPECT_EQ(disk->text(kLive + kOptim), "optim");
   EXPECT_EQ(manifest_of(*disk, "/manifest.json").revision, 0U);
 }

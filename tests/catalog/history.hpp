@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "catalog/explain.hpp"
+#include "catalog/report/explain.hpp"
 #include "catalog/retain.hpp"
 
 /// Short ways to make checkpoints and to say what was decided, for tests.

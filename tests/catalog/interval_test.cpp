@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "catalog/curve.hpp"
 #include "catalog/failure_rate.hpp"
 
 namespace ckpt::catalog {
@@ -87,27 +86,6 @@ TEST(Interval, StepsAreWhole) {
   EXPECT_EQ(aligned_steps(1e300, 1), 1'000'000'000'000'000'000u);
 }
 
-TEST(Interval, AvailabilityCountsFromStartToStart) {
-  EXPECT_NEAR(availability_optimal({.stall_s = 10, .restart_s = 100, .mtbf_s = 10000}),
-              10 + std::sqrt(2 * 10100.0 * 10 + 100), 1e-9);
-}
-
-TEST(Interval, TwoTiersAreBetterThanEitherAlone) {
-  const Tier near{.cost_s = 2, .mtbf_s = 5 * kHourS};
-  const Tier far{.cost_s = 60, .mtbf_s = 100 * kHourS};
-  const TwoTiers both = two_tiers(near, far);
-  EXPECT_EQ(both.every, 24u);  // sqrt(60 * 100 / (2 * 5)) = 24.5
-  const auto waste = [&](double interval, double k) {
-    return (near.cost_s + far.cost_s / k) / interval + interval / 2 * (1 / near.mtbf_s + k / far.mtbf_s);
-  };
-  const auto k = static_cast<double>(both.every);
-  EXPECT_NEAR(waste(both.interval_s, k), both.waste, 1e-12);
-  for (const double other : {1.0, 10.0, 23.0, 25.0, 50.0}) {
-    for (const double factor : {0.8, 1.0, 1.25}) EXPECT_GE(waste(both.interval_s * factor, other), both.waste);
-  }
-  EXPECT_EQ(two_tiers({}, far).interval_s, 0);
-}
-
 TEST(Interval, WhatIsNoNumberGivesNoInterval) {
   for (const Costs& bad : {Costs{}, Costs{.stall_s = -1, .mtbf_s = 10}, Costs{.stall_s = 1, .mtbf_s = std::nan("")},
                            Costs{.stall_s = 1, .mtbf_s = INFINITY}}) {
@@ -147,31 +125,6 @@ TEST(FailureRate, WithManyTheIntervalClosesAroundUptimeOverFailures) {
   EXPECT_NEAR(estimate.high_s, 1e4, 200);
   EXPECT_LT(estimate.low_s, estimate.mean_s);
   EXPECT_LT(estimate.mean_s, estimate.high_s);
-}
-
-TEST(Curve, TextMarksTheNearestRow) {
-  const Costs costs{.stall_s = 60, .restart_s = 600, .mtbf_s = 7.9 * kHourS};
-  const auto points = curve(costs, 100, 10000, 3);
-  ASSERT_EQ(points.size(), 3u);
-  EXPECT_NEAR(points[1].interval_s, 1000, 1e-6);
-  EXPECT_NEAR(points[1].lost, 1 - goodput(1000, costs), 1e-12);
-  EXPECT_EQ(curve_text(points, {{young(costs), "Young"}, {1200, "20 x stall"}}, 10),
-            "    100 s   38.98 %  ##########\n"
-            " 16.7 min    9.34 %  ##  < Young, 20 x stall\n"
-            "   2.78 h   18.87 %  #####\n");
-}
-
-TEST(Curve, TheSvgHasBothLinesAndItsMarksEscaped) {
-  const Costs costs{.stall_s = 60, .restart_s = 600, .mtbf_s = 7.9 * kHourS};
-  const std::string svg = curve_svg(curve(costs, 100, 10000, 50), {{young(costs), "a<b & \"c\""}, {1e9, "far"}});
-  EXPECT_TRUE(svg.starts_with("<svg xmlns="));
-  EXPECT_TRUE(svg.ends_with("</svg>\n"));
-  EXPECT_NE(svg.find("a&lt;b &amp; &quot;c&quot;"), std::string::npos);
-  EXPECT_EQ(svg.find("far"), std::string::npos);
-  EXPECT_EQ(svg.find("nan"), std::string::npos);
-  EXPECT_NE(svg.find("stroke-dasharray"), std::string::npos);
-  EXPECT_TRUE(curve(costs, 0, 10, 5).empty());
-  EXPECT_TRUE(curve(costs, 10, 10, 5).empty());
 }
 
 }  // namespace

@@ -64,21 +64,6 @@ TEST(ModelBytes, OffloadMovesBytesAndLosesNone) {
   EXPECT_DOUBLE_EQ(row(table, 3, Offload::optimizer_nvme).nvme, 6.5e9 * 12 / 8);
 }
 
-TEST(ModelBytes, TheFirstThatFitsGivesUpLeast) {
-  const RankMemory node{.gpu = 80e9, .host = 128e9, .nvme = 0};
-  EXPECT_EQ(first_that_fits(1e9, {}, {.data = 8}, node)->zero_stage, 0);
-  EXPECT_EQ(first_that_fits(13e9, {}, {.data = 8}, node)->zero_stage, 1);
-  EXPECT_EQ(first_that_fits(30e9, {}, {.data = 8}, node)->zero_stage, 3);
-  const auto offloaded = first_that_fits(70e9, {}, {.data = 8}, node);
-  ASSERT_TRUE(offloaded);
-  EXPECT_EQ(offloaded->zero_stage, 3);
-  EXPECT_EQ(offloaded->offload, Offload::optimizer_host);
-  EXPECT_FALSE(first_that_fits(175e9, {}, {.data = 8}, node));
-  EXPECT_EQ(fewest_ranks(70e9, {}, {}, 3, Offload::none, node, 1024), 14u);  // 1120 GB in pieces of 80
-  EXPECT_EQ(fewest_ranks(70e9, {}, {}, 1, Offload::none, node, 1024),
-            std::nullopt);  // 280 GB of weights and gradients each
-}
-
 TEST(ModelBytes, ParametersAreReadAsPeopleWriteThem) {
   EXPECT_DOUBLE_EQ(*parse_parameters("7B"), 7e9);
   EXPECT_DOUBLE_EQ(*parse_parameters("1.3b"), 1.3e9);

@@ -97,9 +97,9 @@ TEST_P(NetworkTrash, WhatAnotherHostReadsStaysAndItSaysWhoReads) {
   const auto io = network_.io("n2");
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
-  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
+  EXPECT_EQ((*trash)->put(deletion()).value(), LockOutcome::read);
   EXPECT_EQ((*trash)->reader(), "host n17 pid 4211");
-  EXPECT_EQ((*trash)->demote(deletion()).value(), Claim::read);
+  EXPECT_EQ((*trash)->demote(deletion()).value(), LockOutcome::read);
   EXPECT_TRUE(whole(kLive));
   EXPECT_TRUE(list_trash(*io, "/s")->empty());
 }
@@ -108,7 +108,7 @@ TEST_P(NetworkTrash, WhatNobodyReadsGoes) {
   const auto io = network_.io("n2");
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
-  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free);
+  EXPECT_EQ((*trash)->put(deletion()).value(), LockOutcome::free);
   EXPECT_TRUE(whole(kGone));
   network_.forget();
   EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->gone.size(), 1u);
@@ -133,15 +133,15 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeTheRenameGetsItBack) {
       if (taken) lease = *std::move(taken);
       began = lease != nullptr;
     });
-    const auto claim = (*trash)->put(deletion());
-    ASSERT_TRUE(claim) << claim.error().message;
+    const auto outcome = (*trash)->put(deletion());
+    ASSERT_TRUE(outcome) << outcome.error().message;
     if (began) {
-      EXPECT_EQ(*claim, Claim::read) << "rename " << n;
+      EXPECT_EQ(*outcome, LockOutcome::read) << "rename " << n;
       EXPECT_TRUE(whole(kLive));
       was_between = was_between || plan->first_failed() == "rename " + kGone;
       continue;
     }
-    EXPECT_EQ(*claim, Claim::free);
+    EXPECT_EQ(*outcome, LockOutcome::free);
     break;
   }
   EXPECT_TRUE(was_between);
@@ -165,18 +165,18 @@ TEST_P(NetworkTrash, AReaderThatBeginsJustBeforeADemotionKeepsItsOptimizer) {
       auto taken = Lease::take(*reader, kLive, {});
       if (taken) lease = *std::move(taken);
     });
-    const auto claim = (*trash)->demote(deletion());
-    ASSERT_TRUE(claim) << claim.error().message;
+    const auto outcome = (*trash)->demote(deletion());
+    ASSERT_TRUE(outcome) << outcome.error().message;
     const auto manifest = universal::parse_manifest(disk_.text(kLive + "/manifest.json"));
     ASSERT_TRUE(manifest) << manifest.error().message;
     const bool before = plan->first_failed() == "rename " + kLive + "/manifest.json";
     was_between = was_between || before;
-    if (*claim == Claim::free) {
+    if (*outcome == LockOutcome::free) {
       EXPECT_FALSE(before);
       EXPECT_EQ(disk_.text(kLive + "/shards/optim/00000-00000.safetensors"), "(none)");
       break;
     }
-    EXPECT_EQ(*claim, Claim::read) << "rename " << n;
+    EXPECT_EQ(*outcome, LockOutcome::read) << "rename " << n;
     EXPECT_EQ((*trash)->reader(), "host n17 pid 4211");
     EXPECT_FALSE(manifest->is_dropped(universal::FileClass::optim)) << "rename " << n;
     EXPECT_EQ(disk_.text(kLive + "/shards/optim/00000-00000.safetensors"), "optim");
@@ -196,7 +196,7 @@ TEST_P(NetworkTrash, ThePurgeLooksAgain) {
   const auto io = network_.io("n2");
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
-  ASSERT_EQ((*trash)->put(deletion()).value(), Claim::free);
+  ASSERT_EQ((*trash)->put(deletion()).value(), LockOutcome::free);
   const auto all = [](const TrashEntry&) { return true; };
   const auto reader = network_.io("n17", 4211);
   {
@@ -221,9 +221,9 @@ TEST_P(NetworkTrash, OneWithoutAnIdIsKnownByItsPlace) {
   one.record.id.clear();
   auto lease = Lease::take(*reader, "/s/r/global_step5", {});
   ASSERT_TRUE(lease);
-  EXPECT_EQ((*trash)->put(one).value(), Claim::read);
+  EXPECT_EQ((*trash)->put(one).value(), LockOutcome::read);
   lease->reset();
-  EXPECT_EQ((*trash)->put(one).value(), Claim::free);
+  EXPECT_EQ((*trash)->put(one).value(), LockOutcome::free);
   const auto claim = ClaimFile::write(*reader, "/s", place_key("/s", "/s/r/global_step5"));
   EXPECT_EQ((*trash)->purge(at(1), "cron", [](const TrashEntry&) { return true; })->gone.size(), 0u);
 }
@@ -238,13 +238,13 @@ TEST_P(NetworkTrash, AKilledReaderOfAnotherHostIsForgottenWhenItWasSilentForTenM
     const auto io = network_.io("n2");
     const auto trash = Deleter::open(*io, "/s", now(), {});
     EXPECT_TRUE(trash) << trash.error().message;
-    return trash ? (*trash)->put(deletion()).value() : Claim::unknown;
+    return trash ? (*trash)->put(deletion()).value() : LockOutcome::unknown;
   };
-  EXPECT_EQ(prune(), Claim::read);
+  EXPECT_EQ(prune(), LockOutcome::read);
   network_.wait(minutes(9));
-  EXPECT_EQ(prune(), Claim::read);
+  EXPECT_EQ(prune(), LockOutcome::read);
   network_.wait(minutes(1));
-  EXPECT_EQ(prune(), Claim::free) << "each of a cron job's runs is a process of its own";
+  EXPECT_EQ(prune(), LockOutcome::free) << "each of a cron job's runs is a process of its own";
 }
 
 TEST_P(NetworkTrash, HostsTakeTurns) {
@@ -330,8 +330,8 @@ TEST_P(NetworkTrash, NothingThatIsReadIsEverDeleted) {
           const auto trash = Deleter::open(*io, "/s", now(), {});
           if (!trash) break;
           if (random() % 3 != 0) {
-            const auto claim = (*trash)->put(deletion(step, name_of(step)));
-            if (claim && *claim == Claim::free) ++deleted;
+            const auto outcome = (*trash)->put(deletion(step, name_of(step)));
+            if (outcome && *outcome == LockOutcome::free) ++deleted;
           } else if (random() % 2 == 0) {
             const auto entries = list_trash(*io, "/s");
             if (!entries) break;

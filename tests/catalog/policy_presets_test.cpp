@@ -5,7 +5,7 @@
 
 #include "catalog/history.hpp"
 #include "catalog/policy_toml.hpp"
-#include "catalog/policy_words.hpp"
+#include "catalog/report/policy_text.hpp"
 
 namespace ckpt::catalog {
 namespace {

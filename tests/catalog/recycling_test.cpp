@@ -84,8 +84,8 @@ Result<Deleter::Purged> purge(Io& io, std::optional<std::uint64_t> sets) {
 Result<> retire(Io& io, std::uint64_t sets = 1) {
   {
     CKPT_TRY(const auto trash, Deleter::open(io, "/s", std::chrono::steady_clock::now(), {}));
-    CKPT_TRY(const Claim claim, trash->put(deletion(kOld, 0)));
-    if (claim != Claim::free && claim != Claim::vanished) return fail(Errc::locked, "put: refused");
+    CKPT_TRY(const LockOutcome outcome, trash->put(deletion(kOld, 0)));
+    if (outcome != LockOutcome::free && outcome != LockOutcome::vanished) return fail(Errc::locked, "put: refused");
   }
   CKPT_TRY(const auto purged, purge(io, sets));
   return purged.kept.empty() ? Result<>() : fail(Errc::io, purged.kept.front());
@@ -160,7 +160,7 @@ TEST(Recycling, NoMoreSetsWaitThanAskedForAndTheYoungestStay) {
   const auto put = [&](char digit) {
     const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {}).value();
     const std::string name = std::string("step-00000000") + digit + ".g" + digit;
-    ASSERT_EQ(trash->put(deletion(name, digit - '0')).value(), Claim::free);
+    ASSERT_EQ(trash->put(deletion(name, digit - '0')).value(), LockOutcome::free);
   };
   const auto letters = [&] {
     std::string out;
@@ -221,7 +221,7 @@ TEST(Recycling, OfWhatWasDeletedAtOnceTheOneSavedLastIsKept) {
       Deleter::Deletion one = deletion(name, 0);
       one.record.created = i == newest ? at(-1) : at(-2 - i);
       const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {});
-      ASSERT_EQ((*trash)->put(one).value(), Claim::free);
+      ASSERT_EQ((*trash)->put(one).value(), LockOutcome::free);
     }
     ASSERT_TRUE(purge(*io, 1));
     const auto kept = recycled(*disk);
@@ -244,7 +244,7 @@ TEST(Recycling, OtherToolsFilesAreUnlinked) {
   const auto io = disk->io();
   {
     const auto trash = Deleter::open(*io, "/s", std::chrono::steady_clock::now(), {});
-    ASSERT_EQ((*trash)->put(deletion("global_step5", 0)).value(), Claim::free);
+    ASSERT_EQ((*trash)->put(deletion("global_step5", 0)).value(), LockOutcome::free);
   }
   ASSERT_TRUE(purge(*io, 5));
   EXPECT_TRUE(recycled(*disk).empty());

@@ -76,9 +76,9 @@ TEST(Trash, PutMovesACheckpointAndSaysWhoAndWhy) {
   const auto io = disk->io();
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash) << trash.error().message;
-  const auto claim = (*trash)->put(deletion());
-  ASSERT_TRUE(claim) << claim.error().message;
-  EXPECT_EQ(*claim, Claim::free);
+  const auto outcome = (*trash)->put(deletion());
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(*outcome, LockOutcome::free);
   EXPECT_FALSE(holds_anything(*disk, kLive));
   EXPECT_TRUE(whole(*disk, kGone));
   const TrashEntry entry = only_entry(*io);
@@ -98,7 +98,7 @@ TEST(Trash, WhatIsReadStays) {
   const auto io = disk->io();
   const auto trash = Deleter::open(*io, "/s", now(), {});
   ASSERT_TRUE(trash);
-  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::read);
+  EXPECT_EQ((*trash)->put(deletion()).value(), LockOutcome::read);
   EXPECT_TRUE(whole(*disk, kLive));
   EXPECT_TRUE(list_trash(*io, "/s")->empty());
 }
@@ -114,10 +114,10 @@ TEST(Trash, WhatIsNotAnyMoreWhatWasDecidedAboutStays) {
     asked = path;
     return false;
   };
-  EXPECT_EQ((*trash)->put(changed).value(), Claim::vanished);
+  EXPECT_EQ((*trash)->put(changed).value(), LockOutcome::vanished);
   EXPECT_EQ(asked, kLive);
   EXPECT_TRUE(whole(*disk, kLive));
-  EXPECT_EQ((*trash)->put(deletion("step-000000009.g9")).value(), Claim::vanished);
+  EXPECT_EQ((*trash)->put(deletion("step-000000009.g9")).value(), LockOutcome::vanished);
 }
 
 TEST(Trash, WhatHoldsAnotherFileStays) {
@@ -138,7 +138,7 @@ TEST(Trash, WhatHoldsAnotherFileStays) {
     EXPECT_TRUE(whole(*disk, kLive));
     EXPECT_TRUE(list_trash(*io, "/s")->empty());
     ASSERT_TRUE(io->unlink(kLive + "/" + name));
-    EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free) << name;
+    EXPECT_EQ((*trash)->put(deletion()).value(), LockOutcome::free) << name;
   }
 }
 
@@ -170,7 +170,7 @@ TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
   ASSERT_TRUE((*trash)->put(deletion()));
   const auto back = (*trash)->restore(only_entry(*io), at(1), "bo@n2");
   ASSERT_TRUE(back) << back.error().message;
-  EXPECT_EQ(*back, Claim::free);
+  EXPECT_EQ(*back, LockOutcome::free);
   EXPECT_TRUE(whole(*disk, kLive));
   EXPECT_FALSE(holds_anything(*disk, kGone));
   const TrashEntry entry = only_entry(*io);
@@ -178,7 +178,7 @@ TEST(Trash, RestoreBringsItBackAndKeepsTheHistory) {
   EXPECT_EQ(entry.record.changed_by, "bo@n2");
   EXPECT_EQ(entry.record.by, "ana@n17");
   EXPECT_EQ((*trash)->restore(entry, at(1), "bo@n2").error().code, Errc::not_found);
-  EXPECT_EQ((*trash)->put(deletion()).value(), Claim::free);  // and again
+  EXPECT_EQ((*trash)->put(deletion()).value(), LockOutcome::free);  // and again
 }
 
 TEST(Trash, RestoreNeverReplacesWhatHasItsName) {
@@ -249,7 +249,7 @@ TEST(Trash, NoMarkIsTakenWhileItIsPutThereAndAPinInTheTrashIsKept) {
     EXPECT_EQ(written.error().code, Errc::locked);
     return true;
   };
-  ASSERT_EQ((*trash)->put(pinned_late).value(), Claim::free);
+  ASSERT_EQ((*trash)->put(pinned_late).value(), LockOutcome::free);
   for (const char* mark : {"{ torn", R"({"schema":"ckpt.mark/1","kind":"pin","name":"p"})"}) {
     disk->put(kGone + "/marks/pin-0.json", mark);
     const auto kept = (*trash)->purge(at(25), "cron", is_due);
@@ -318,7 +318,7 @@ TEST(Trash, ANameThatComesAgainGetsAnotherPlace) {
   ASSERT_EQ(entries.size(), 2U);
   EXPECT_EQ(entries[1].kept_as, "global_step5.~2");
   EXPECT_EQ(entries[1].name, "global_step5");
-  ASSERT_EQ((*trash)->restore(entries[1], at(1), "bo").value(), Claim::free);
+  ASSERT_EQ((*trash)->restore(entries[1], at(1), "bo").value(), LockOutcome::free);
   EXPECT_EQ(disk->text("/s/r/global_step5/latest"), "two");
 }
 
@@ -368,14 +368,14 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
   for (const std::string run : {".", "prod/llama"}) {
     Deleter::Deletion one = deletion(run == "." ? "step-000000001.g1" : "step-000000001.g6");
     one.run = run;
-    ASSERT_EQ((*trash)->put(one).value(), Claim::free) << run;
+    ASSERT_EQ((*trash)->put(one).value(), LockOutcome::free) << run;
   }
   const auto entries = list_trash(*io, "/s").value();
   ASSERT_EQ(entries.size(), 2U);
   EXPECT_EQ(entries[0].run, ".");
   EXPECT_EQ(entries[1].run, "prod/llama");
   EXPECT_EQ(next_generation(*io, "/s/prod/llama").value(), 7U);
-  for (const TrashEntry& entry : entries) EXPECT_EQ((*trash)->restore(entry, at(1), "bo").value(), Claim::free);
+  for (const TrashEntry& entry : entries) EXPECT_EQ((*trash)->restore(entry, at(1), "bo").value(), LockOutcome::free);
   EXPECT_EQ(disk->text("/s/step-000000001.g1/manifest.json"), "in the store");
   EXPECT_EQ(disk->text("/s/prod/llama/step-000000001.g6/manifest.json"), "deep");
 }
@@ -384,9 +384,9 @@ TEST(Trash, ARunMayLieInTheStoreItselfOrDeepBelow) {
 
 Result<> put_it(Io& io) {
   CKPT_TRY(const auto trash, Deleter::open(io, "/s", now(), {}));
-  CKPT_TRY(const Claim claim, trash->put(deletion()));
+  CKPT_TRY(const LockOutcome outcome, trash->put(deletion()));
   // After a crash the first process may have done it already.
-  const bool done = claim == Claim::free || claim == Claim::vanished;
+  const bool done = outcome == LockOutcome::free || outcome == LockOutcome::vanished;
   return done ? Result<>() : fail(Errc::locked, "put: refused");
 }
 
@@ -395,8 +395,8 @@ Result<> restore_it(Io& io) {
   CKPT_TRY(const auto entries, list_trash(io, "/s"));
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;
-    CKPT_TRY(const Claim claim, trash->restore(entry, at(1), "bo"));
-    if (claim != Claim::free) return fail(Errc::locked, "restore: refused");
+    CKPT_TRY(const LockOutcome outcome, trash->restore(entry, at(1), "bo"));
+    if (outcome != LockOutcome::free) return fail(Errc::locked, "restore: refused");
   }
   return {};
 }

@@ -64,7 +64,7 @@ def case_list_selects_and_sorts(sh):
     sh.run("list", "--store", store, "--run", "dem?x*")
     check(sh.run("list", store).out == sh.run("list", "--store", store).out, "a store by its path")
     sh.run("status", store, out="^demo +2 ")
-    sh.run("list", store, "--store", store, code=2, err="exclude each other")
+    sh.run("list", store, "--store", store, code=2, err="cannot be used together")
     sh.run("pin", "demo@last", "--store", store, code=10, err="did you mean 'demo@latest'")
 
 
@@ -218,6 +218,52 @@ def case_status_tells_of_readers_on_other_hosts(sh):
     file = sh.directory / "ckpt.prom"
     sh.run("status", "--store", store, "--prom", file)
     check("\nckpt_readers_elsewhere 3\n" in file.read_text(), file.read_text())
+
+
+def metric(row, name):
+    return next((one["value"] for one in row["metrics"] if one["name"] == name), None)
+
+
+def case_torch_files_with_steps_are_listed(sh):
+    light = sh.golden / "torch/lightning/ckpt/epoch=0-step=3.ckpt"
+    checkpoints = sh.path("st/lightning_logs/version_0/checkpoints")
+    checkpoints.mkdir(parents=True)
+    for name in ("epoch=0-step=3-val_loss=1.50.ckpt", "epoch=1-step=6-val_loss=1.25.ckpt", "last.ckpt"):
+        shutil.copy(light, checkpoints / name)
+    plain = sh.path("st/plain")
+    plain.mkdir()
+    for name in ("ck_1.pt", "ck_2.pt"):
+        shutil.copy(light, plain / name)
+    (plain / "ck_3.pt").write_text("no checkpoint\n")
+    rows = sh.document("list", "--store", "st")["data"]["checkpoints"]
+    found = {(row["run"], row["step"], row["layout"], metric(row, "val_loss")) for row in rows}
+    logs = "lightning_logs/version_0/checkpoints"
+    check(found == {(logs, 3, "file", 1.5), (logs, 6, "file", 1.25), ("plain", 1, "file", None), ("plain", 2, "file", None)}, str(found))
+    sh.run("inspect", f"{logs}@best", "--store", "st", out="^torch")
+    sh.run("verify", "plain@latest", "--store", "st", out="^plain@latest +ok")
+    for file in sh.path("st").rglob("*"):
+        os.utime(file, (1, 1))  # long finished
+    sh.run("prune", "--store", "st", "--keep-last", "1", "--apply", out="a single file: ckpt deletes only checkpoint directories")
+    sh.run("rm", "plain@1", "--store", "st", code=3, err="not deleted: a single file")
+    sh.run("mark", "plain@1", "--tag", "x", "--store", "st", code=12, err="a single-file checkpoint cannot have marks")
+    sh.run("verify", "--all", "--store", "st", out="4 of 4 checkpoints checked", not_err="recorded")
+    check(sorted(p.name for p in plain.iterdir()) == ["ck_1.pt", "ck_2.pt", "ck_3.pt"], "deleted")
+
+
+def case_metrics_of_a_training_log(sh):
+    logs = sh.golden.parent / "training_logs"
+    for step in (150, 200, 400, 900):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", str(step))
+    sh.run("mark", "r", "--metrics-from", logs / "tensorboard", "--matching", "*/loss", "--store", "st",
+           out=["^r@150 +train/loss=4$", "^r@200 +eval/loss=2.5 train/loss=2$", "^r@400 +eval/loss=1.25 train/loss=1$"])
+    sh.run("inspect", "r@best:eval/loss", "--store", "st", out="step 400$")
+    marked = sh.document("mark", "r", "--metrics-from", logs / "csv", "--matching", "val_loss", "--store", "st")["data"]["checkpoints"]
+    check([(row["step"], metric(row, "val_loss")) for row in marked] == [(200, 2.5), (400, 1.25)], str(marked))
+    sh.run("mark", "r@400", "--metrics-from", logs / "wandb", "--store", "st", out="^r@400 .*train/global_step=400")
+    sh.run("mark", "r@900", "--metrics-from", logs / "wandb", "--store", "st", code=10, err="no values for r@900; the log covers step 400")
+    sh.run("mark", "r", "--metrics-from", logs / "csv", "--matching", "x", "--store", "st", code=10, err=["no metric matches", "the log has epoch, train_loss, val_loss"])
+    sh.run("mark", "r", "--metrics-from", logs / "csv", "--tag", "x", "--store", "st", code=2, err="cannot be used together")
+    sh.run("mark", "r", "--metrics-from", sh.checkpoint("safetensors/single"), "--store", "st", code=12, err="not a training log")
 
 
 if __name__ == "__main__":

@@ -81,5 +81,80 @@ def case_bash_completes_names(sh):
     check(complete("ckpt", "ls", "llama", "@", "12", "--glob", "col") == ["column.w"], "no tensor")
 
 
+def case_fish_completes_names(sh):
+    make_store(sh)
+    sh.path("ckpt.fish").write_text(sh.run("completion", "fish").out)
+    os.makedirs(sh.path("bin"))
+    os.symlink(sh.program, sh.path("bin/ckpt"))
+
+    def complete(line):
+        env = {**sh.environment(), "PATH": f"{sh.path('bin')}:{os.environ['PATH']}", "CKPT_STORE": "st", "HOME": str(sh.directory)}
+        run = subprocess.run(["fish", "--no-config", "-c", f"source ckpt.fish; complete -C '{line}'"], text=True, capture_output=True, cwd=sh.directory, env=env)
+        check(run.returncode == 0 and not run.stderr, run.stderr)
+        return {found.split("\t")[0] for found in run.stdout.splitlines()}
+
+    check(complete("ckpt pin ll") == {"llama@latest", "llama@12", "llama@3"}, str(complete("ckpt pin ll")))
+    check(complete("ckpt prune prod") == {"prod/gpt"}, "no run")
+    check(complete("ckpt list --tag p") == {"paper"}, "no tag")
+    check(complete("ckpt ver") == {"verify", "version"}, "no command")
+    check("st/" in complete("ckpt verify s"), "no path")
+    check(complete("ckpt convert a b --to s") == {"safetensors"}, "no format")
+    check(complete("ckpt policy s") >= {"show", "simulate"}, "no action")
+    check(complete("ckpt ls llama@12 --glob col") == {"column.w"}, "no tensor")
+
+
+# An interactive zsh in a pseudo terminal completes a line, whose candidates go to a file: what it displays may be skipped
+# while input waits. A word on the terminal says that this is done.
+ZSH = """
+zmodload zsh/zpty
+zpty z zsh -f -i
+line() { zpty -w z "$1"; }
+line "PS1=; unsetopt zle_bracketed_paste beep; fpath=($PWD/functions \\$fpath); autoload -Uz compinit; compinit -u -D"
+line "source $PWD/capture.zsh; print -r -- BE''GIN"
+zpty -r z out '*BEGIN*'
+zpty -w -n z "$1"$'\\t'
+zpty -r z out '*END*'
+zpty -d z
+"""
+CAPTURE = """
+complete_and_tell() {
+  zle list-choices
+  zle -I
+  print -r -- END
+}
+zle -N complete_and_tell
+bindkey '^I' complete_and_tell
+compadd() {
+  if [[ ${@[1,(i)(-|--)]} != *-(O|A|D)\\ * ]]; then
+    local -a candidates
+    builtin compadd -A candidates "$@"
+    print -rl -- $candidates >> candidates
+  fi
+  builtin compadd "$@"
+}
+"""
+
+
+def case_zsh_completes_names(sh):
+    make_store(sh)
+    os.makedirs(sh.path("functions"))
+    sh.path("functions/_ckpt").write_text(sh.run("completion", "zsh").out)
+    os.makedirs(sh.path("bin"))
+    os.symlink(sh.program, sh.path("bin/ckpt"))
+
+    sh.path("capture.zsh").write_text(CAPTURE)
+
+    def complete(line):
+        env = {**sh.environment(), "PATH": f"{sh.path('bin')}:{os.environ['PATH']}", "CKPT_STORE": "st", "HOME": str(sh.directory), "TERM": "xterm"}
+        sh.path("candidates").write_text("")
+        subprocess.run(["zsh", "-f", "-c", ZSH, "zsh", line], capture_output=True, cwd=sh.directory, env=env, timeout=60)
+        return set(sh.path("candidates").read_text().split())
+
+    check(complete("ckpt pin ll") >= {"llama@latest", "llama@12", "llama@3"}, str(complete("ckpt pin ll")))
+    check(complete("ckpt list --tag p") >= {"paper"}, "no tag")
+    check(complete("ckpt ver") >= {"verify", "version"}, "no command")
+    check(complete("ckpt policy s") >= {"show", "simulate"}, "no action")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -161,7 +161,7 @@ def case_a_policy_is_tried_on_a_run_that_is_not_trained_yet(sh):
     sh.run(*words, "--keep-last", "3", "--keep-every", "10000", "--checkpoint-size", "14G",
            out=["^  saves        200, every 500 steps to 100000, of 14 GiB$", "^  worst gap    10000 steps, from 0 to 10000$", "trained again$"])
     sh.run("prune", "--store", "store", "--interval", "500", "--keep-last", "3", code=2, err="needs --simulate")
-    sh.run(*words, "--keep-last", "3", "--apply", code=2, err="exclude each other")
+    sh.run(*words, "--keep-last", "3", "--apply", code=2, err="cannot be used together")
 
 
 def case_the_size_of_a_simulated_checkpoint_is_that_of_the_last_saved(sh):

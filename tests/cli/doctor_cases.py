@@ -89,7 +89,7 @@ def case_the_store_is_named_in_every_way(sh):
     sh.path("st").mkdir()
     for words, env in ((("st",), {}), (("--store", "st"), {}), ((), {"CKPT_STORE": "st"}), (("st",), {"CKPT_STORE": "elsewhere"})):
         check(sh.document("doctor", *words, env=env)["data"]["path"] == "st", f"{words} {env}")
-    sh.run("doctor", "st", "--store", "st", code=2, err="DIR and --store exclude each other")
+    sh.run("doctor", "st", "--store", "st", code=2, err="DIR and --store cannot be used together")
 
 
 if __name__ == "__main__":

@@ -386,7 +386,7 @@ def case_parts_of_one_checkpoint_stay_one(sh):
     sh.path("run").mkdir()
     for number in (1, 2):
         save({f"w{number}": Tensor([number])}, sh.path(f"run/part_{number}.pt"))
-    sh.run("convert", "run", "out.safetensors", err="form no series and are read as one")
+    sh.run("convert", "run", "out.safetensors", err="form no numbered set and are read as one")
 
 
 def case_a_folder_of_checkpoints_names_the_newest(sh):

@@ -63,7 +63,7 @@ def case_plan_measures_the_bandwidth_where_it_is_told_to(sh):
     sh.run(*words, out=[r"^disk +\.: write .* \(synced\), read .*8 MiB, one process", "^note    the bandwidth was measured by one process"])
     data = sh.document("plan", sh.checkpoint("ckpt/1.0-mesh"), "--bench", ".", "--size", "4M")["data"]
     check(data["bench"]["bytes"] == 4 << 20 and not list(sh.directory.iterdir()), "left over, or nothing measured")
-    sh.run(*words, "--bw", "1G", code=2, err="--bench and --bw exclude each other")
+    sh.run(*words, "--bw", "1G", code=2, err="--bench and --bw cannot be used together")
     sh.run(*WORDS, "--size", "1M", code=2, err="--size needs --bench")
     sh.run("plan", "--params", "7B", "--bench", "nowhere", code=10, err="nowhere")
 

@@ -113,7 +113,7 @@ def case_check_names_the_line_of_an_error(sh):
     file = sh.path("store/ckpt.toml")
     policy(sh, "check", "store", code=10, err="ckpt.toml")
     file.write_text(TWO)
-    policy(sh, "check", "store", out=[r"^store/ckpt\.toml: valid: 2 policies, 3 rules$", "^no policy was carried out in this store yet$"])
+    policy(sh, "check", "store", out=[r"^store/ckpt\.toml: valid: 2 policies, 3 rules$", "^no policy has been applied in this store yet$"])
     policy(sh, "check", file, out="valid: 2 policies")
     file.write_text(TWO.replace("last = 3", "lst = 3"))
     policy(sh, "check", "store", code=2, err=[r"line 6", "lst"])
@@ -129,7 +129,7 @@ def case_check_shows_what_changed_since_the_last_prune(sh):
     file = sh.path("store/ckpt.toml")
     file.write_text('[[rule]]\nruns = "*"\nkeep = { last = 4 }\n')
     prune(sh, "--apply")
-    policy(sh, "check", "store", out="^the last prune carried out the same policy$")
+    policy(sh, "check", "store", out="^the last prune applied the same policy$")
     file.write_text('[[rule]]\nruns = "*"\nmax_size = "1 TiB"\nkeep = { last = 3, every_steps = 2 }\n')
     policy(sh, "check", "store", out=[r"^since the last prune, by ckpt\.toml", r"^  - keep       the newest 4$", r"^  \+ keep       the newest 3$",
                                       r"^  \+ keep       steps that are multiples of 2$", r"^  \+ space      checkpoints take at most 1(\.00)? TiB$"], not_out="guard")
@@ -160,7 +160,7 @@ def case_policy_guides_who_mistypes(sh):
     policy(sh, code=2, err="missing argument")
     policy(sh, "shwo", code=2, err="did you mean 'ckpt policy show'")
     policy(sh, "explain", code=2, err="unknown action 'explain'")
-    policy(sh, "init", "store", "--store", "other", code=2, err="exclude each other")
+    policy(sh, "init", "store", "--store", "other", code=2, err="cannot be used together")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def case_check_answers_whether_something_would_be_deleted(sh):
     prune(sh, "--keep-last", "6", "--check")
     quiet = prune(sh, "--keep-last", "3", "-q")
     check(quiet.out + quiet.err == "", "-q speaks though all is well", quiet)
-    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="exclude each other")
+    prune(sh, "--keep-last", "3", "--apply", "-n", code=2, err="cannot be used together")
 
 
 def case_what_lacks_state_that_the_one_before_has_does_not_count_as_kept(sh):

@@ -287,7 +287,7 @@ def case_a_salvage_of_nothing_is_refused(sh):
         file.unlink()
     sh.run("repair", bad, "--out", "out", code=15, err="no tensor is intact")
     sh.run("repair", sh.checkpoint("torch/dcp_plain"), "--out", "out", code=12, err="stores no hash for every byte")
-    sh.run("repair", bad, "--out", "out", "--apply", code=2, err="exclude each other")
+    sh.run("repair", bad, "--out", "out", "--apply", code=2, err="cannot be used together")
     check(not sh.path("out").exists(), "something was made")
 
 
@@ -295,7 +295,7 @@ def case_what_cannot_be_repaired_is_refused(sh):
     store(sh)
     sh.run("repair", "nowhere", code=10, err="nowhere")
     sh.run("repair", sh.path("one/manifest.json"), code=2, err="not a directory")
-    sh.run("repair", "store", "--apply", "-n", code=2, err="exclude each other")
+    sh.run("repair", "store", "--apply", "-n", code=2, err="cannot be used together")
     sh.run("repair", sh.checkpoint("torch/dcp_plain"), code=12, err="no redundancy to repair from")
 
 

@@ -171,7 +171,7 @@ def case_what_cannot_be_linked_is_told_and_nothing_is_written(sh):
     sh.path("text").write_text("no checkpoint")
     sh.run("save", "text", *at, code=2, err="--link needs a complete checkpoint in the ckpt format")
     sh.run("save", "nowhere", *at, code=10)
-    sh.run("save", "done", *at, "--only", "weights", code=2, err="--link and --only exclude each other")
+    sh.run("save", "done", *at, "--only", "weights", code=2, err="--link and --only cannot be used together")
     shard = next(sh.path("done").glob("shards/*/*.safetensors"))
     content = shard.read_bytes()
     shard.write_bytes(content[:-1])

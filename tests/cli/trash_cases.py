@@ -167,7 +167,7 @@ def case_the_trash_is_listed_and_restored_by_run_by_time_and_all_of_it(sh):
     sh.run("undelete", "--since", "1s", *AT, out=["^restored llama@2$", "^restored llama@3$"], not_out="llama@1")
     sh.run("undelete", "other", *AT, out="^restored other@10$")
     check(in_trash(sh) == [("llama", 1)], "")
-    sh.run("undelete", "--all", "llama@1", *AT, code=2, err="exclude each other")
+    sh.run("undelete", "--all", "llama@1", *AT, code=2, err="cannot be used together")
     sh.run("undelete", "--all", *AT, out="^restored llama@1$")
     check(steps(run) == [1, 2, 3, 4] and steps(other) == [10, 20, 30] and in_trash(sh) == [], "")
     sh.run("undelete", "llama@9", *AT, code=10, err="not in the trash")

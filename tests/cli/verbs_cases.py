@@ -215,6 +215,11 @@ def case_convert_fits_its_schema_and_names_its_files(sh):
         check(os.path.getsize(sh.path("hf") / file["path"]) == file["bytes"], f"{file} is not so")
     check(len(data["target"]["files"]) > 3, "no shards")
     check(data["memory"]["peak_bytes"] > 0 and (data["source"]["format"], data["source"]["variant"]) == ("deepspeed", "zero-2"), str(data))
+    times = data["times"]
+    check(times["plan_s"] > 0 and times["copy_s"] > 0 and times["commit_s"] > 0 and times["verify_s"] == 0, str(times))
+    check(sum(times.values()) <= data["elapsed_s"], str(data))
+    checked = sh.document("convert", sh.checkpoint(ZERO2), "hf2", "--to", "safetensors", "--verify", "full")["data"]
+    check(checked["times"]["verify_s"] > 0, str(checked["times"]))
 
 
 def case_convert_quiet_says_nothing(sh):

@@ -89,11 +89,11 @@ def case_a_watch_is_refused_where_nobody_looks(sh):
         for other in ("--json", "-q"):
             sh.run(verb, "store", "--watch", other, code=2)
         code, text = sh.terminal(verb, "store", "--watch", "-q")
-        check(code == 2 and "--watch and --quiet exclude each other" in text, text)
-        check(sh.document(verb, "store", "--watch", "3", code=2)["errors"][0]["message"] == "--watch and --json exclude each other", verb)
+        check(code == 2 and "--watch and --quiet cannot be used together" in text, text)
+        check(sh.document(verb, "store", "--watch", "3", code=2)["errors"][0]["message"] == "--watch and --json cannot be used together", verb)
     for other in ("--csv", "--tsv"):
         code, text = sh.terminal("list", "store", "--watch", other)
-        check(code == 2 and f"--watch and {other} exclude each other" in text, text)
+        check(code == 2 and f"--watch and {other} cannot be used together" in text, text)
     for wrong in ("0", "2x", "3d"):
         sh.run("list", "store", "--watch", wrong, code=2, err="--watch: ")
     sh.run("list", "--watch", "store", code=2, err="--watch needs a terminal")  # a store, not a time

@@ -67,7 +67,7 @@ def case_help_has_topics(sh):
         check(re.search(rf"^ *{code}  \w", table, re.M), f"{code} stands in docs/exit-codes.md only")
     codes = {code.strip() for row in documented for code in row.split(",")}
     check(set(re.findall(r"^ *(\d+)  \w", table, re.M)) == codes, f"the help has other codes than docs/exit-codes.md: {table}")
-    sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +yes +no", "^megatron-legacy +yes +no"])
+    sh.run("help", "formats", out=["^safetensors +yes +yes", "^deepspeed +yes", "^megatron +yes +yes", "^megatron-legacy +yes +yes"])
     sh.run("help", "units", out="2\\^32")
     sh.run("help", "environment", out="CKPT_MEMORY")
     sh.run("help", "exit-code", code=2, err="did you mean 'ckpt help exit-codes'")
@@ -76,7 +76,7 @@ def case_help_has_topics(sh):
 def case_options_of_one_target_format_are_refused_by_others(sh):
     words = ("convert", "m", "out", "--to", "safetensors")
     for option in (["--zero-stage", "2"], ["--dp", "3"], ["--ep", "2"], ["--tag", "t"], ["--fresh-optimizer"], ["--ranks", "2"],
-                   ["--placement", "*=S0"]):
+                   ["--placement", "*=S0"], ["--tp", "2"], ["--pp", "2"], ["--vpp", "2"], ["--decoder-first", "1"], ["--decoder-last", "1"]):
         sh.run(*words, *option, code=2, err=f"out: {option[0]} is not an option of the safetensors format")
     sh.run(*words, "--dp", "0", code=2, err="--dp")
     sh.run(*words, "--zero-stage", "4", code=2, err="--zero-stage: '4' is not one of 0, 1, 2, 3")

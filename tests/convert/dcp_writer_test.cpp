@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "convert/dcp/placement.hpp"
+#include "convert/dcp_placement.hpp"
 #include "convert/formats.hpp"
 #include "convert/materialize.hpp"
 #include "convert/raw_source.hpp"

@@ -189,14 +189,14 @@ TEST(DeepSpeedContradictions, ElementCountsThatNoCutExplainsNameFileAndGroup) {
   // The last rank's part is shorter by its padding: rank 0's file in its place has too many elements.
   fs::copy_file(copy.optim(0), copy.optim(3), fs::copy_options::overwrite_existing);
   expect_error(copy.root(), Errc::corrupt, copy.optim(3),
-               "parameter group 0: 1466 fp32 elements where rank 3 of 4 holds 1460 of 5858");
+               "parameter group 0: 1466 fp32 elements, but rank 3 of 4 holds 1460 of 5858");
 }
 
 TEST(DeepSpeedContradictions, ShapesThatDoNotFillASubGroupNameFileAndSubGroup) {
   const Copy copy("deepspeed/zero3_bf16_dp4");
   TorchPatch(copy.model(0)).replace({"param_shapes", "wte.weight"}, "Ke", "Kf").write();  // 101 rows become 102
   expect_error(copy.root(), Errc::corrupt, copy.optim(0, "bf16_"),
-               "sub-group 0: the fp32 master has 808 elements where the parts of its 1 parameters take 816");
+               "sub-group 0: the fp32 master has 808 elements, but the parts of its 1 parameters take 816");
 }
 
 TEST(DeepSpeedContradictions, ShapesOfModuleAndGroupsMustAgree) {
@@ -247,7 +247,7 @@ TEST(DeepSpeedContradictions, OptimizerFilesWithOtherStateNamesAreCorruptAtTheRa
 TEST(DeepSpeedContradictions, OptimizerFilesOfTwoWorldsAreCorrupt) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   TorchPatch(copy.optim(2)).replace({"partition_count"}, "K\x04K\x04", "K\x05K\x05").write();
-  expect_error(copy.root(), Errc::corrupt, copy.optim(2), "stage 2 over 5 ranks, where rank 0 has stage 2 over 4");
+  expect_error(copy.root(), Errc::corrupt, copy.optim(2), "stage 2 over 5 ranks, but rank 0 has stage 2 over 4");
 }
 
 TEST(DeepSpeedContradictions, PartitionCountOfTheFirstRankSaysWhatIsMissing) {

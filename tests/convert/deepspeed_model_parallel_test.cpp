@@ -257,7 +257,7 @@ TEST(DeepSpeedTensorParallel, SlicesWithoutARuleAreRefusedNotGuessed) {
   expect_error(Patched({}, "universal_checkpoint_info", "universal_checkpoint_xxxx"), Errc::unsupported,
                "embed_tokens.weight", "no universal_checkpoint_info");
   expect_error(Patched({"parameter_with_row"}, "^down_proj\\.weight$", "^down_proj(.weight$"), Errc::unsupported,
-               "up_proj.weight", "is of a form that is not yet readable");
+               "up_proj.weight", "is of a form that is not supported");
 }
 
 MapRules joins(const std::string& rules) {

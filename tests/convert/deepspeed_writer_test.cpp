@@ -89,7 +89,7 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
   steps.scalars[static_cast<std::uint32_t>(late)] = 4;
   EXPECT_EQ(refusal(steps),
             "out: h.0.fc.weight: its optimizer step is 4, that of wte.weight in the same parameter group is 3: "
-            "ZeRO keeps one a group | --zero-stage 0    keeps one a parameter");
+            "ZeRO keeps one per group | --zero-stage 0    keeps one per parameter");
   steps.options.zero_stage = 0;
   EXPECT_EQ(refusal(steps), "");
 

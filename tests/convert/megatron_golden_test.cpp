@@ -73,6 +73,17 @@ TEST_F(MegatronGolden, WeightsAndStateOfARunAreThoseThatItSaved) {
   EXPECT_TRUE(source->why.find("names iter_0000002") != std::string::npos) << source->why;
 }
 
+TEST_F(MegatronGolden, BucketsOfTheDistributedOptimizerAreStateOfTheirWeights) {
+  const GoldenCase golden = load_golden("megatron/torch_dist_buckets_tp2_dp2");
+  const auto source = open(golden.root);
+  ASSERT_TRUE(source) << source.error().message;
+  expect_truth(*source, golden);
+  EXPECT_TRUE(source->map.findings.empty());
+  EXPECT_TRUE(std::ranges::any_of(source->map.objects, [](const NamedObject& object) {
+    return object.name == "optimizer.optimizer.param_groups.1.weight_decay";
+  }));
+}
+
 TEST_F(MegatronGolden, TheCommonStateMayBeAFile) {
   const GoldenCase golden = load_golden("megatron/core_torch_dist_w4");
   const auto source = open(golden.root);

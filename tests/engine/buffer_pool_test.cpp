@@ -16,16 +16,16 @@ namespace {
 TEST(BufferPool, HandsOutAlignedDisjointBuffersUntilEmpty) {
   auto pool = BufferPool::open({.buffer_bytes = 3 * kAlignment, .buffer_count = 5});
   ASSERT_TRUE(pool);
-  std::vector<BufferPool::Lease> leases;
-  while (auto lease = (*pool)->try_acquire()) leases.push_back(std::move(*lease));
-  ASSERT_EQ(leases.size(), 5U);
-  std::sort(leases.begin(), leases.end(), [](const auto& a, const auto& b) { return a.data() < b.data(); });
-  for (std::size_t i = 0; i < leases.size(); ++i) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(leases[i].data()) % kAlignment, 0U);
-    ASSERT_EQ(leases[i].size(), 3 * kAlignment);
-    std::memset(leases[i].data(), static_cast<int>(i), leases[i].size());
+  std::vector<BufferPool::Buffer> buffers;
+  while (auto buffer = (*pool)->try_acquire()) buffers.push_back(std::move(*buffer));
+  ASSERT_EQ(buffers.size(), 5U);
+  std::sort(buffers.begin(), buffers.end(), [](const auto& a, const auto& b) { return a.data() < b.data(); });
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffers[i].data()) % kAlignment, 0U);
+    ASSERT_EQ(buffers[i].size(), 3 * kAlignment);
+    std::memset(buffers[i].data(), static_cast<int>(i), buffers[i].size());
     if (i > 0) {
-      EXPECT_GE(leases[i].data() - leases[i - 1].data(), static_cast<std::ptrdiff_t>(3 * kAlignment));
+      EXPECT_GE(buffers[i].data() - buffers[i - 1].data(), static_cast<std::ptrdiff_t>(3 * kAlignment));
     }
   }
 }
@@ -68,16 +68,16 @@ TEST(BufferPool, AMovedLeaseReturnsItsBufferOnce) {
   auto pool = BufferPool::open({.buffer_bytes = kAlignment, .buffer_count = 1});
   ASSERT_TRUE(pool);
   {
-    auto lease = (*pool)->try_acquire();
-    ASSERT_TRUE(lease);
-    BufferPool::Lease moved = std::move(*lease);
-    BufferPool::Lease assigned;
+    auto buffer = (*pool)->try_acquire();
+    ASSERT_TRUE(buffer);
+    BufferPool::Buffer moved = std::move(*buffer);
+    BufferPool::Buffer assigned;
     assigned = std::move(moved);
     EXPECT_TRUE(assigned);
     EXPECT_FALSE((*pool)->try_acquire());
   }
-  auto lease = (*pool)->try_acquire();
-  EXPECT_TRUE(lease);
+  auto buffer = (*pool)->try_acquire();
+  EXPECT_TRUE(buffer);
   EXPECT_FALSE((*pool)->try_acquire());
 }
 
@@ -90,10 +90,10 @@ TEST(BufferPool, ThreadsNeverShareABuffer) {
     for (int id = 0; id < 4; ++id) {
       threads.emplace_back([&pool, &collisions, id] {
         for (int round = 0; round < 5000; ++round) {
-          auto lease = (*pool)->try_acquire();
-          if (!lease) continue;
-          std::memset(lease->data(), id, 64);
-          for (int i = 0; i < 64; ++i) collisions[static_cast<std::size_t>(id)] += lease->data()[i] != std::byte(id);
+          auto buffer = (*pool)->try_acquire();
+          if (!buffer) continue;
+          std::memset(buffer->data(), id, 64);
+          for (int i = 0; i < 64; ++i) collisions[static_cast<std::size_t>(id)] += buffer->data()[i] != std::byte(id);
         }
       });
     }
@@ -104,9 +104,9 @@ TEST(BufferPool, ThreadsNeverShareABuffer) {
 TEST(BufferPool, SaysWhichPagesItGot) {
   auto pool = BufferPool::open({.buffer_bytes = 4U << 20, .buffer_count = 4});
   ASSERT_TRUE(pool);
-  auto lease = (*pool)->try_acquire();
-  ASSERT_TRUE(lease);
-  std::memset(lease->data(), 1, lease->size());
+  auto buffer = (*pool)->try_acquire();
+  ASSERT_TRUE(buffer);
+  std::memset(buffer->data(), 1, buffer->size());
   const std::string kind = (*pool)->page_kind();
   EXPECT_TRUE(kind == "hugetlb" || kind == "transparent huge pages" || kind == "4 KiB pages") << kind;
 }

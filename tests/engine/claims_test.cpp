@@ -256,13 +256,16 @@ TEST_F(ClaimsTest, AStoreWithoutClaimsIsBelievedOnlyAfterTenMinutes) {
   disk.put("/s/.ckpt/catalog.sqlite", "");
   NetworkDisk network(disk, {});
   const auto io = network.io("n1");
-  EXPECT_EQ(hold(*io, kCheckpoint)->claim, Claim::unknown);
+  EXPECT_EQ(lock_checkpoint(*io, kCheckpoint)->outcome, LockOutcome::unknown);
   network.wait(minutes(9));
-  EXPECT_EQ(hold(*io, kCheckpoint)->claim, Claim::unknown);
-  EXPECT_EQ(hold(*network.io("n2"), kCheckpoint)->claim, Claim::unknown) << "clocks of two hosts are never compared";
+  EXPECT_EQ(lock_checkpoint(*io, kCheckpoint)->outcome, LockOutcome::unknown);
+  EXPECT_EQ(lock_checkpoint(*network.io("n2"), kCheckpoint)->outcome, LockOutcome::unknown)
+      << "clocks of two hosts are never compared";
   network.wait(minutes(1));
-  EXPECT_EQ(hold(*network.io("n1", 7), kCheckpoint)->claim, Claim::free) << "another process of that host";
-  EXPECT_EQ(hold(*network.io("n2"), kCheckpoint)->claim, Claim::free) << "what one host has found holds for all";
+  EXPECT_EQ(lock_checkpoint(*network.io("n1", 7), kCheckpoint)->outcome, LockOutcome::free)
+      << "another process of that host";
+  EXPECT_EQ(lock_checkpoint(*network.io("n2"), kCheckpoint)->outcome, LockOutcome::free)
+      << "what one host has found holds for all";
 }
 
 TEST_F(ClaimsTest, AProcessOfThisHostIsDeadWhenItHasEnded) {
@@ -330,9 +333,9 @@ TEST_F(ClaimsTest, OutsideOfStoresTheServersLocksCountAndOthersDoNot) {
   MemoryDisk disk;
   disk.put("/out/m", "x");
   NetworkDisk here(disk, {.reach = LockReach::host});
-  EXPECT_EQ(hold(*here.io("n1"), "/out/m")->claim, Claim::unknown);
+  EXPECT_EQ(lock_checkpoint(*here.io("n1"), "/out/m")->outcome, LockOutcome::unknown);
   NetworkDisk server(disk, {.reach = LockReach::server});
-  EXPECT_EQ(hold(*server.io("n1"), "/out/m")->claim, Claim::free);
+  EXPECT_EQ(lock_checkpoint(*server.io("n1"), "/out/m")->outcome, LockOutcome::free);
 }
 
 TEST_F(ClaimsTest, APartialIsLeftOverWhenNothingChangedInItForTenMinutes) {

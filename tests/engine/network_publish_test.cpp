@@ -9,7 +9,7 @@
 #include "engine/io/remove_tree.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/locks/lease.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/publish/move_checkpoint.hpp"
 #include "engine/publish/publish.hpp"
 #include "support/fault_io.hpp"
@@ -87,7 +87,7 @@ TEST(NetworkPublish, WhatAnotherHostWritesIsNeitherSweptNorTakenOver) {
     const auto swept = sweep_partials(*io, "/d");
     ASSERT_TRUE(swept);
     EXPECT_TRUE(swept->removed.empty());
-    EXPECT_EQ(sweep_left_over(*io, partial_path(resumable.target, kId), {}).error().code, Errc::locked);
+    EXPECT_EQ(sweep_leftover(*io, partial_path(resumable.target, kId), {}).error().code, Errc::locked);
     if (reach == LockReach::host) {
       EXPECT_EQ(begin(*io, resumable).error().code, Errc::locked);
     }

@@ -191,7 +191,7 @@ std::vector<Outcome> run_on(const ThreadRanks& ranks, std::size_t count, const J
     const auto start = std::chrono::steady_clock::now();
     outcome.report = [&]() -> Result<RunReport> {
       CKPT_TRY(Plan plan, job.plan());
-      if (!left_out.empty()) plan.leave_out(left_out);
+      if (!left_out.empty()) plan.skip_leaves(left_out);
       CKPT_TRY(auto io, open_io(kind, 4));
       io = wrap(comm.rank(), std::move(io));
       const RunOptions options{.source_root = job.directory.path(),
@@ -360,17 +360,17 @@ TEST_P(Run, NoBufferThatABrokenQueueMayStillUseIsGivenOut) {
         reached_the_end = faults->first_failed().empty();
         EXPECT_EQ(ran.has_value(), reached_the_end);
       }
-      std::vector<BufferPool::Lease> others;
-      while (auto lease = (*pool)->try_acquire()) others.push_back(std::move(*lease));
+      std::vector<BufferPool::Buffer> others;
+      while (auto buffer = (*pool)->try_acquire()) others.push_back(std::move(*buffer));
       EXPECT_EQ(others.size(), (*pool)->buffer_count());
-      for (BufferPool::Lease& lease : others) std::memset(lease.data(), 0x55, lease.size());
+      for (BufferPool::Buffer& buffer : others) std::memset(buffer.data(), 0x55, buffer.size());
       const FaultPlan::Late late = faults->finish_late();
       reads += late.reads;
       writes += late.writes;
       EXPECT_EQ(late.changed, 0U) << "a buffer that was being written was given to somebody else";
-      for (const BufferPool::Lease& lease : others) {
-        const std::byte* end = lease.data() + lease.size();
-        ASSERT_EQ(std::find(static_cast<const std::byte*>(lease.data()), end, FaultPlan::kLateByte), end)
+      for (const BufferPool::Buffer& buffer : others) {
+        const std::byte* end = buffer.data() + buffer.size();
+        ASSERT_EQ(std::find(static_cast<const std::byte*>(buffer.data()), end, FaultPlan::kLateByte), end)
             << "a buffer that was being read into was given to somebody else";
       }
     }

@@ -43,9 +43,9 @@ class StagingTest : public testing::Test {
     return {{.bytes = kLeaves * kLeafBytes, .fill = std::move(fill)}};
   }
   std::size_t free_buffers() const {
-    std::vector<BufferPool::Lease> leases;
-    while (auto lease = pool_->try_acquire()) leases.push_back(std::move(*lease));
-    return leases.size();
+    std::vector<BufferPool::Buffer> buffers;
+    while (auto buffer = pool_->try_acquire()) buffers.push_back(std::move(*buffer));
+    return buffers.size();
   }
 
   Map map_{};
@@ -161,9 +161,9 @@ TEST_F(StagingTest, WhatNoTensorCoversIsZeroWhateverTheBufferHeld) {
   const auto plan = Plan::make(map, {file});
   ASSERT_TRUE(plan) << plan.error().message;
   {
-    std::vector<BufferPool::Lease> used;
-    while (auto lease = pool_->try_acquire()) used.push_back(std::move(*lease));
-    for (BufferPool::Lease& lease : used) std::fill_n(lease.data(), 2 * kAt, std::byte{0xAA});
+    std::vector<BufferPool::Buffer> used;
+    while (auto buffer = pool_->try_acquire()) used.push_back(std::move(*buffer));
+    for (BufferPool::Buffer& buffer : used) std::fill_n(buffer.data(), 2 * kAt, std::byte{0xAA});
   }
   const std::vector<std::byte> memory(kBytes, std::byte{7});
   const std::vector<MemorySource> sources{{.data = memory.data(), .bytes = memory.size()}};

@@ -93,18 +93,6 @@ TEST(LedgerText, OfAnotherShapeIsCorruptAndOfALaterVersionNewer) {
   EXPECT_EQ(parse(R"({"data_ledger": 2, "whatever": []})").error().code, Errc::newer);
 }
 
-TEST(Ledger, SaysWhatIsBitExact) {
-  const auto ledger = begin_global(0, 1, 100, 8, 4);
-  ASSERT_TRUE(ledger);
-  EXPECT_EQ(what_holds(*ledger, 4).size(), 1U);
-  const auto global = what_holds(*ledger, 2);
-  EXPECT_EQ(global[0], "bit-exact: every global batch holds the same samples in the same order");
-  EXPECT_NE(global.back().find("2 ranks instead of 4"), std::string::npos);
-  const auto shards = begin_sharded(0, 1, {{"a", 100}}, 8, 4);
-  ASSERT_TRUE(shards);
-  EXPECT_EQ(what_holds(*shards, 2)[0], "bit-exact: every remaining sample of the epoch is read exactly once");
-}
-
 TEST(Ledger, RefusesRanksThatGetNoSample) {
   EXPECT_EQ(begin_global(0, 0, 10, 3, 4).error().code, Errc::usage);
   EXPECT_EQ(begin_global(0, 0, 10, 3, 0).error().code, Errc::usage);

@@ -102,12 +102,6 @@ TEST(Placements, LayersGoToTheirStageWithOrWithoutVirtualStages) {
   }
   EXPECT_EQ(plain, (std::vector<std::uint64_t>{0, 0, 0, 0, 1, 1, 1, 1}));
   EXPECT_EQ(turns, (std::vector<std::uint64_t>{0, 0, 1, 1, 0, 0, 1, 1}));
-  // deepspeed.runtime.utils.partition_uniform(10, 4) is [0, 3, 6, 8, 10].
-  const std::vector<std::uint64_t> ends{3, 6, 8, 10};
-  for (std::uint64_t layer = 0, stage = 0; layer < 10; ++layer) {
-    if (layer == ends[stage]) ++stage;
-    EXPECT_EQ(placement::uniform_stage_of_layer({.layers = 10, .stages = 4}, layer).value(), stage) << layer;
-  }
   EXPECT_FALSE(placement::stage_of_layer({.layers = 9, .stages = 2}, 0));
   EXPECT_FALSE(placement::stage_of_layer({.layers = 8, .stages = 0}, 0));
   EXPECT_FALSE(placement::stage_of_layer({.layers = 8, .stages = 2}, 8));
@@ -122,7 +116,6 @@ TEST(Placements, StagesAndExpertsAreHeldWhereTheyAreOnly) {
   const Layout experts = placement::replicated(mesh({{"ep", 2}}));
   EXPECT_EQ(held(placement::at_expert(experts, {.axis = 0, .count = 4}, 1).value(), {2}, 0), "[0:2]");
   EXPECT_EQ(held(placement::at_expert(experts, {.axis = 0, .count = 4}, 2).value(), {2}, 0), "");
-  EXPECT_EQ(held(placement::stacked_experts(experts, {.axis = 0, .count = 4}).value(), {4, 3}, 1), "[2:4,0:3]");
   EXPECT_FALSE(placement::at_expert(experts, {.axis = 0, .count = 3}, 0));
   EXPECT_FALSE(placement::at_expert(experts, {.axis = 0, .count = 4}, 4));
 }

@@ -91,9 +91,23 @@ def main():
         write("policy_toml", name, text.encode())
     for name, (tensor, rules) in MAP_RULES.items():
         write("map_rules", name, f"{tensor}\n".encode() + json.dumps({"ckpt-map": 1, "rules": rules}).encode())
+    for name, lines in PROFILES.items():
+        write("naming_profile", name, "\n".join(lines).encode() + b"\0" + json.dumps(MODEL).encode())
     for name, data in zstd_frames().items():
         write("zstd_stream", name, data)
 
+
+PROFILES = {
+    "attention": ["family a", "architecture A", "model_type a", "include base", "include rms", "include attention",
+                  "include gated"],
+    "experts": ["family b", "config num_experts = num_experts", "config freq = sparse_step(moe_layer_freq) else 1",
+                "config shared = quotient(moe_shared, moe_ffn_hidden_size)", "include moe", "derive x = 4h"],
+    "forms": ["family c", "prefix m.", "config a.b|a = hidden_size else 8", "args swiglu := true", "config c := [1]",
+              "scope x.{l} = y.{l}", "tensor .qkv | .other [8, h] = fused(t(.c)) when a, not b  # transposed",
+              "tensor v [V, h] = vocab(e)", "config s = llama3_scaling(use, factor)", "ignore *.inv_freq"],
+}
+MODEL = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 5,
+         "intermediate_size": 6, "num_experts": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
 
 FILTERS = {
     "texts": "kind == 'weights' and tier != \"nfs\" or run == 'a/b' and not state == 'verified'",

@@ -43,7 +43,7 @@ class Numbers {
 };
 
 Result<Layout> step(const Layout& layout, Numbers& in) {
-  const std::uint64_t which = in.next() % 11;
+  const std::uint64_t which = in.next() % 10;
   const std::uint32_t axis = in.axis();
   const auto dim = static_cast<std::uint32_t>(in.next());
   switch (which) {
@@ -65,8 +65,6 @@ Result<Layout> step(const Layout& layout, Numbers& in) {
     case 7:
       return placement::at_expert(layout, {.axis = axis, .count = in.next()}, in.next());
     case 8:
-      return placement::stacked_experts(layout, {.axis = axis, .count = in.next()});
-    case 9:
       return placement::flat_parts(layout, {axis}, in.next());
     default:
       return placement::zero3(layout, {axis}, in.next());
@@ -96,6 +94,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (group) require(group->begins.size() == counts.size());
   const placement::Pipeline pipeline{.layers = in.next(), .stages = in.next(), .virtual_stages = in.next()};
   if (const auto stage = placement::stage_of_layer(pipeline, in.next())) require(*stage < pipeline.stages);
-  if (const auto stage = placement::uniform_stage_of_layer(pipeline, in.next())) require(*stage < pipeline.stages);
   return 0;
 }

@@ -1,15 +1,36 @@
 """Runs the examples of docs/python.md verbatim, one after the other."""
+import contextlib
 import re
 
 import ckpt
 from conftest import ROOT
+
+
+@contextlib.contextmanager
+def distributed(directory):
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def trainer_parts():
+    """What the page's Trainer trains."""
+    import transformers
+
+    sizes = {"vocab_size": 8, "n_positions": 4, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    return {"language_model": transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)),
+            "arguments": transformers.TrainingArguments("out", max_steps=100, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True),
+            "data": [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8}
+
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
 
 
 def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    names = {}
+    names = trainer_parts()
     for example in EXAMPLES:
         exec(compile(example, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
@@ -18,8 +39,13 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     exec(EXAMPLES[0], names)  # resumes
     with ckpt.open("runs/exp7") as checkpoint:
         assert checkpoint.info.step == 300 and checkpoint.objects["step"] == 300
-    assert names["first"] == 301
-    assert len(EXAMPLES) == 5
+    assert names["first"] == 301 and ckpt.open("runs/finetune").info.step == 100
+    with distributed(tmp_path):  # a job of one rank
+        names["train"](0, 1, "runs/group")
+        names["train"](0, 1, "runs/group")
+    with ckpt.open("runs/group") as checkpoint:
+        assert checkpoint.objects["step"] == 300
+    assert len(EXAMPLES) == 8
 
 
 def test_every_public_name_is_documented():

@@ -361,3 +361,20 @@ def test_other_threads_run_during_a_save(run_path):
         stop.set()
         thread.join()
     assert during > 5
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_tensors_on_a_cuda_device(run_path):
+    whole = torch.randn(1000, 300, device="cuda")
+    tree = {"whole": whole, "transposed": whole.t(), "strided": whole[::3, 5:9], "empty": whole[:0], "point": whole[0, 0],
+            "large": torch.arange(80 << 20, device="cuda"), "half": whole.bfloat16(), "host": torch.ones(3)}
+    copy = {name: tensor.cpu().clone() for name, tensor in tree.items()}
+    with ckpt.Run(run_path, staging=1 << 30) as run:
+        pending = run.save(1, tree)
+        for tensor in tree.values():
+            tensor.zero_()  # staged: may change
+        pending.wait()
+        into = {name: torch.zeros_like(tensor) for name, tensor in tree.items()}
+        run.load(into=into)
+    assert all(bits(into[name].cpu()) == bits(value) for name, value in copy.items())
+    assert into["whole"].is_cuda

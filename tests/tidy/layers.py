@@ -1,4 +1,5 @@
-"""Dependencies point down: cli -> api -> writers | loading | convert | catalog -> engine -> format. Siblings never include each other."""
+"""Dependencies point down: cli -> api -> writers | loading | convert | catalog -> engine -> format. Siblings never include each other, and no folders
+include each other in a cycle."""
 import re
 
 from source_text import CPP, arguments, code_only, project_files, read, verdict
@@ -23,6 +24,7 @@ ROOMS = {
     "format": {
         "text": set(),
         "model": {"text"},
+        "naming": {"text", "model"},
         "files": {"text", "model"},
         "torch": {"text", "model"},
         "universal": {"text", "model", "files"},
@@ -54,6 +56,7 @@ ROOMS = {
         "universal": {"files", "stages", "model_parallel", "writer"},
     },
     "catalog": {
+        "report": set(),
         "scan": set(),
         "trash": {"scan"},
         "index": {"scan", "trash"},
@@ -107,9 +110,23 @@ def format_folder(path):
     return match.group(1) if match else None
 
 
+def cycles(edges):
+    """Folders that include each other, over any others, as sets. `edges`: folder -> {folder that it includes}"""
+    reached = {}
+    for folder in edges:
+        reached[folder], todo = set(), list(edges[folder])
+        while todo:
+            other = todo.pop()
+            if other not in reached[folder]:
+                reached[folder].add(other)
+                todo += edges.get(other, ())
+    found = {frozenset(other for other in below if folder in reached.get(other, ())) for folder, below in reached.items()}
+    return [sorted(cycle) for cycle in found if len(cycle) > 1]
+
+
 def main():
     options = arguments()
-    findings, looked_at = [], 0
+    findings, looked_at, edges = [], 0, {}
     for layer, rooms in ROOMS.items():
         for at, (name, below) in enumerate(rooms.items()):
             findings += [f"{layer}: {name} includes {other}, which is not below it" for other in below - set(list(rooms)[:at])]
@@ -130,6 +147,9 @@ def main():
             if folder is None or match.group(1) == "<":
                 continue
             layer = name.split("/")[0]
+            here, there = path.removeprefix("src/").rpartition("/")[0], name.rpartition("/")[0]
+            if here != there:
+                edges.setdefault(here, set()).add(there)
             if "/" not in name or layer not in LAYERS:
                 findings.append(f'{where}: "{name}": include paths start at src/ and name the layer')
             elif not {layer, "/".join(name.split("/")[:2]), name} & MAY_INCLUDE[folder]:
@@ -139,6 +159,7 @@ def main():
                 findings.append(f'{where}: "{name}": {"/".join(room(path))} may not include {"/".join(room(name))}')
             elif format_folder(name) and format_folder(name) != format_folder(path):
                 findings.append(f'{where}: "{name}": formats never include each other')
+    findings += [f"{', '.join(cycle)}: these folders include each other" for cycle in cycles(edges)]
     verdict(findings, looked_at)
 
 

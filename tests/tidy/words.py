@@ -6,6 +6,7 @@ import tokenize
 
 from source_text import _TOKEN, arguments, code_only, project_files, read, verdict
 
+GLOSSARY, MOST_TERMS = "src/README.md", 30
 FOLDERS = ("cli/", "helper/", "include/", "src/")
 
 # pattern: what to write instead
@@ -106,9 +107,18 @@ def comments(text):
             yield text.count("\n", 0, match.start()) + 1, match.group(0)
 
 
+def glossary_findings(text):
+    """The glossary is short, and has each term once."""
+    terms = re.findall(r"^\| (?!term )([^|]+?) \|", text, re.M)
+    findings = [f"{GLOSSARY}: {term}: twice" for term in sorted({term for term in terms if terms.count(term) > 1})]
+    if not 0 < len(terms) <= MOST_TERMS:
+        findings.append(f"{GLOSSARY}: {len(terms)} terms, not 1 to {MOST_TERMS}")
+    return findings
+
+
 def main():
     options = arguments()
-    findings, looked_at = [], 0
+    findings, looked_at = glossary_findings(read(options.root, GLOSSARY)), 0
     for path in project_files(options.root):
         is_code = path.startswith(FOLDERS) and path.endswith((".cpp", ".hpp", ".h", ".c"))
         is_python = path.endswith(".py")

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "api/c/c_handles.hpp"
+#include "engine/io/exceptions_to_result.hpp"
 
 namespace ckpt::c {
 namespace {
@@ -96,17 +97,68 @@ Result<std::shared_ptr<OpenRun>> run_of(const ckpt_save* save) {
   return opened;
 }
 
-/// Adds what `make` gives. A rank that cannot add something must not commit without it: commit then fails on all.
-template <class Make>
-Result<> add_piece(ckpt_save* save, Make make) {
+/// Calls `add` with the saver. A rank that cannot add something must not commit without it: commit then fails on all.
+template <class Add>
+Result<> add_to(ckpt_save* save, Add add) {
   CKPT_TRY(const auto opened, run_of(save));
   Saver& saver = opened->run->saver();
-  auto added = [&]() -> Result<> {
-    CKPT_TRY(Piece piece, make());
-    return saver.add(std::move(piece));
-  }();
+  auto added = exceptions_to_result([&] { return add(saver); });
   if (!added) saver.refuse(added.error());
   return added;
+}
+
+/// Adds what `make` gives.
+template <class Make>
+Result<> add_piece(ckpt_save* save, Make make) {
+  return add_to(save, [&](Saver& saver) -> Result<> {
+    CKPT_TRY(Piece piece, make());
+    return saver.add(std::move(piece));
+  });
+}
+
+/// A box of a described tensor, in the caller's memory.
+Result<Piece> part_of(Tensor described, const uint64_t* offset, const uint64_t* extent, const void* data,
+                      uint64_t bytes) {
+  const std::size_t ndim = described.shape.size();
+  if (ndim != 0) {
+    CKPT_CHECK(need(offset, "the offset"));
+    CKPT_CHECK(need(extent, "the extent"));
+  }
+  if (bytes != 0) CKPT_CHECK(need(data, "the data"));
+  Box box{Shape(offset, offset + ndim), Shape(extent, extent + ndim)};
+  return Piece{.described = std::move(described), .chunk = {.box = std::move(box)}, .memory = memory_of(data, bytes)};
+}
+
+/// The parts that one call adds.
+Result<> add_parts(Saver& saver, const ckpt_parts& parts) {
+  if (parts.count == 0) return {};
+  CKPT_CHECK(need(parts.names, "the names"));
+  CKPT_CHECK(need(parts.dtypes, "the dtypes"));
+  CKPT_CHECK(need(parts.ndims, "the numbers of dimensions"));
+  CKPT_CHECK(need(parts.data, "the data"));
+  CKPT_CHECK(need(parts.bytes, "the sizes of the parts"));
+  if ((parts.offsets == nullptr) != (parts.extents == nullptr))
+    return fail(Errc::usage, "the parts have offsets or extents, but not both");
+  const bool whole = parts.offsets == nullptr;
+  const char* name = parts.names;
+  const char* dtype = parts.dtypes;
+  std::size_t at = 0;
+  for (uint64_t i = 0; i < parts.count; ++i) {
+    const uint32_t ndim = parts.ndims[i];
+    if (ndim != 0) CKPT_CHECK(need(parts.shapes, "the shapes"));
+    const ckpt_tensor tensor{
+        .size = sizeof tensor, .name = name, .dtype = dtype, .shape = parts.shapes + at, .ndim = ndim};
+    CKPT_TRY(Tensor described, tensor_of(&tensor));
+    const Shape origin(whole ? ndim : 0, 0);
+    const uint64_t* offset = whole ? origin.data() : parts.offsets + at;
+    const uint64_t* extent = (whole ? parts.shapes : parts.extents) + at;
+    CKPT_TRY(Piece piece, part_of(std::move(described), offset, extent, parts.data[i], parts.bytes[i]));
+    CKPT_CHECK(saver.add(std::move(piece)));
+    name += std::strlen(name) + 1;
+    dtype += std::strlen(dtype) + 1;
+    at += ndim;
+  }
+  return {};
 }
 
 }  // namespace
@@ -114,13 +166,16 @@ Result<> add_piece(ckpt_save* save, Make make) {
 
 using ckpt::Piece;
 using ckpt::Result;
+using ckpt::c::add_parts;
 using ckpt::c::add_piece;
+using ckpt::c::add_to;
 using ckpt::c::call_when_known;
 using ckpt::c::check_sized;
 using ckpt::c::guarded;
 using ckpt::c::memory_of;
 using ckpt::c::need;
 using ckpt::c::OpenRun;
+using ckpt::c::part_of;
 using ckpt::c::poll;
 using ckpt::c::read_sized;
 using ckpt::c::replicas_of;
@@ -274,15 +329,16 @@ int ckpt_add_part(ckpt_save* save, const ckpt_tensor* tensor, const uint64_t* of
   return guarded([&] {
     return add_piece(save, [&]() -> Result<Piece> {
       CKPT_TRY(ckpt::Tensor described, tensor_of(tensor));
-      const std::size_t ndim = described.shape.size();
-      if (ndim != 0) {
-        CKPT_CHECK(need(offset, "the offset"));
-        CKPT_CHECK(need(extent, "the extent"));
-      }
-      if (bytes != 0) CKPT_CHECK(need(data, "the data"));
-      ckpt::Box box{ckpt::Shape(offset, offset + ndim), ckpt::Shape(extent, extent + ndim)};
-      return Piece{
-          .described = std::move(described), .chunk = {.box = std::move(box)}, .memory = memory_of(data, bytes)};
+      return part_of(std::move(described), offset, extent, data, bytes);
+    });
+  });
+}
+
+int ckpt_add_parts(ckpt_save* save, const ckpt_parts* parts) {
+  return guarded([&] {
+    return add_to(save, [&](ckpt::Saver& saver) -> Result<> {
+      CKPT_TRY(const auto given, read_sized(parts, offsetof(ckpt_parts, bytes) + sizeof(void*), "the parts"));
+      return add_parts(saver, given);
     });
   });
 }

@@ -18,7 +18,7 @@
 #include "catalog/trash/trash.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/open_source.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -167,7 +167,7 @@ class Import final : RunTarget {
     CKPT_CHECK(make_directory(io_, run_directory_));
     CKPT_TRY(const auto entries, io_.list(run_directory_));
     for (const DirEntry& entry : entries) {
-      if (is_save_partial(entry.name)) left_over_.push_back(entry.name);
+      if (is_save_partial(entry.name)) leftover_.push_back(entry.name);
     }
     return {};
   }
@@ -255,10 +255,10 @@ class Import final : RunTarget {
   /// its partial for an instant before it locks it. This one's own was renamed by now, or resumed.
   void sweep() {
     std::vector<Finding>& notes = out_.conversion.notes;
-    for (const std::string& name : left_over_) {
+    for (const std::string& name : leftover_) {
       const std::string path = join_path(run_directory_, name);
       if (!io_.stat(path)) continue;
-      const auto swept = sweep_left_over(io_, path, universal::is_own_name);
+      const auto swept = sweep_leftover(io_, path, universal::is_own_name);
       if (swept)
         notes.push_back({.text = fmt::format("removed {}, left by a killed save", name)});
       else if (swept.error().code != Errc::locked)
@@ -289,8 +289,8 @@ class Import final : RunTarget {
   const std::string target_;
   std::unique_ptr<HeldDirectory> held_{};  // the store, while something is made in it
   std::vector<SmallFile> marks_{};
-  std::vector<std::string> left_over_{};  // partials in the run when this began
-  RunSeries known_{};                     // before it was saved
+  std::vector<std::string> leftover_{};  // partials in the run when this began
+  RunSeries known_{};                    // before it was saved
   universal::Run series_{};
   bool begins_ = false;
   std::string series_note_{};  // the outcome of `back_to`

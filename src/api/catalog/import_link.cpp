@@ -40,7 +40,7 @@ tl::unexpected<Error> not_linked(const std::string& source, const std::string& r
 
 Result<> check_words(const Session& session, const ConvertRequest& request) {
   const auto together = [](const char* flag) {
-    return fail(Errc::usage, fmt::format("--link and {} exclude each other", flag));
+    return fail(Errc::usage, fmt::format("--link and {} cannot be used together", flag));
   };
   if (!request.only.empty()) return together("--only");
   if (session.rules != nullptr) return together("--map");

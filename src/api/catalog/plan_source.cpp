@@ -21,8 +21,8 @@ void take_failures(const catalog::RunHistory& history, SavePlanRequest& request,
   request.mtbf_high_s = mtbf_quantile(seen, 0.9);
   out.notes.push_back(
       fmt::format("{} restart{} ({} to an earlier step) in {:.3g} h between its saves: one failure in "
-                  "{:.3g} h is assumed (10-90 %: {:.3g}-{:.3g} h); orderly ends count, deleted "
-                  "checkpoints do not",
+                  "{:.3g} h is assumed (10-90 %: {:.3g}-{:.3g} h); restarts after a normal "
+                  "end are included, those of deleted checkpoints are not",
                   history.restarts, history.restarts == 1 ? "" : "s", history.roll_backs, hours, request.mtbf_s / 3600,
                   request.mtbf_low_s / 3600, request.mtbf_high_s / 3600));
 }

@@ -7,7 +7,7 @@
 #include "api/prune_policies.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/policy_presets.hpp"
-#include "catalog/policy_words.hpp"
+#include "catalog/report/policy_text.hpp"
 
 /// The policy file of a store: `ckpt policy init` and `ckpt policy check`.
 namespace ckpt {

@@ -72,8 +72,8 @@ std::string prometheus_text(const StoreStatus& status) {
   sum("ckpt_readers_silent", "Of those on other hosts, claims that have not changed lately.", status.readers.silent);
   if (const auto& last = status.last_prune) {
     sum("ckpt_last_prune_timestamp_seconds", "End of the last prune --apply.", seconds(last->at));
-    sum("ckpt_last_prune_success", "1: it did its work; 0: a guard stopped it, or it failed.", is_success(*last));
-    sum("ckpt_last_prune_exit_code", "Its exit code; 3: something in use stays, 4: a guard stopped it.",
+    sum("ckpt_last_prune_success", "1: success; 0: a guard stopped it, or it failed.", is_success(*last));
+    sum("ckpt_last_prune_exit_code", "Its exit code; 3: checkpoints in use were kept, 4: a guard stopped it.",
         last->exit_code);
     sum("ckpt_pruned_checkpoints_total", "Checkpoints that prune deleted or reduced to weights.", last->count_total);
     sum("ckpt_pruned_bytes_total", "Bytes that prune moved to the trash.", last->bytes_total);

@@ -208,15 +208,15 @@ Result<bool> is_unchanged(Io& io, const std::string& store, const Entry& planned
          !one.marks_unreadable && one.references.empty() && one.trackers.empty() && !one.link;
 }
 
-const char* claim_text(Claim claim) {
-  switch (claim) {
-    case Claim::read:
+const char* outcome_text(LockOutcome outcome) {
+  switch (outcome) {
+    case LockOutcome::read:
       return "being read";
-    case Claim::unknown:
+    case LockOutcome::unknown:
       return "cannot tell whether it is in use";
-    case Claim::vanished:
+    case LockOutcome::vanished:
       return "changed since the plan was made";
-    case Claim::free:
+    case LockOutcome::free:
       break;
   }
   return "";
@@ -249,7 +249,8 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
 }
 
 /// After a demotion only the rest is left: it is checked before.
-Result<Claim> demote(Session& session, Deleter& trash, const Deleter::Deletion& deletion, const std::string& store) {
+Result<LockOutcome> demote(Session& session, Deleter& trash, const Deleter::Deletion& deletion,
+                           const std::string& store) {
   const std::string run = catalog::run_path(store, deletion.run);
   CKPT_TRY(const VerifyReport checked, verify(session, {.path = join_path(run, deletion.name), .quick = true}));
   if (!checked.ok) {
@@ -537,16 +538,16 @@ Result<PruneReport> carry_out(Session& session, const PrunePlan& plan, const Car
       if (report.stopped) break;
       PruneStep step{.part = p, .index = i};
       const auto deletion = deletion_of(io, plan, part, i, how, links);
-      const auto claim = room.with_room([&] {
+      const auto outcome = room.with_room([&] {
         return action == Action::trash ? trash->put(deletion) : demote(session, *trash, deletion, plan.store);
       });
-      if (claim && *claim == Claim::vanished && is_gone(io, plan.store, part.entries[i])) continue;
-      report.stopped = !claim && claim.error().code == Errc::interrupted;
+      if (outcome && *outcome == LockOutcome::vanished && is_gone(io, plan.store, part.entries[i])) continue;
+      report.stopped = !outcome && outcome.error().code == Errc::interrupted;
       if (report.stopped) break;
-      step.done = claim && *claim == Claim::free;
-      step.in_use = claim && *claim == Claim::read;
-      if (!step.done) step.kept_because = claim ? claim_text(*claim) : claim.error().message;
-      if (claim && *claim != Claim::free && *claim != Claim::vanished && !trash->reader().empty())
+      step.done = outcome && *outcome == LockOutcome::free;
+      step.in_use = outcome && *outcome == LockOutcome::read;
+      if (!step.done) step.kept_because = outcome ? outcome_text(*outcome) : outcome.error().message;
+      if (outcome && *outcome != LockOutcome::free && *outcome != LockOutcome::vanished && !trash->reader().empty())
         step.kept_because += ": " + trash->reader();
       if (step.done) {
         const bool whole = action == Action::trash;

@@ -9,7 +9,7 @@
 
 #include "api/prune_policies.hpp"
 #include "api/verbs.hpp"
-#include "catalog/explain.hpp"
+#include "catalog/report/explain.hpp"
 #include "catalog/retain.hpp"
 #include "catalog/scan/entry.hpp"
 #include "catalog/trash/trash.hpp"

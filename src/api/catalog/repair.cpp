@@ -17,7 +17,7 @@
 #include "engine/io/replace_file.hpp"
 #include "engine/io/stat_if_present.hpp"
 #include "engine/locks/claims.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/publish/move_checkpoint.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/held_store.hpp"
@@ -118,7 +118,7 @@ class RepairScan {
     const std::string path = join_path(request_.path, "");
     const std::string name = base_name(path);
     CKPT_TRY(const FileInfo info, io_.stat(path));
-    if (parse_partial_name(name)) return left_over(path, true);
+    if (parse_partial_name(name)) return leftover(path, true);
     if (info.kind != FileInfo::Kind::directory)
       return fail({.code = Errc::usage, .message = path + ": not a directory", .file = path});
     const Recognition known = recognise(io_, path);
@@ -158,7 +158,7 @@ class RepairScan {
         const std::string below = join_path(path, entry.name);
         if (entry.name.starts_with('.') || entry.is_link) continue;
         if (entry.name.find(kPartialMark) != std::string::npos) {
-          if (parse_partial_name(entry.name)) CKPT_CHECK(left_over(below, false));
+          if (parse_partial_name(entry.name)) CKPT_CHECK(leftover(below, false));
           CKPT_CHECK(lone_record(below));
           continue;
         }
@@ -190,12 +190,12 @@ class RepairScan {
     if (!is_record(path, partial) || !parse_partial_name(base_name(partial))) return {};
     CKPT_TRY(const auto there, stat_if_present(io_, partial));
     if (!there)
-      add({.defect = Defect::left_over, .path = path, .text = "the record of a conversion that no longer exists"});
+      add({.defect = Defect::leftover, .path = path, .text = "the record of a conversion that no longer exists"});
     return {};
   }
 
-  Result<> left_over(const std::string& path, bool named) {
-    RepairItem item{.defect = Defect::left_over, .path = path, .bytes = bytes_below(io_, path)};
+  Result<> leftover(const std::string& path, bool named) {
+    RepairItem item{.defect = Defect::leftover, .path = path, .bytes = bytes_below(io_, path)};
     CKPT_TRY(const auto record, stat_if_present(io_, record_path(path)));
     item.text = record ? "a stopped conversion" : "an unfinished save";
     // Its maker locks it just after making it: one that is empty yet may be about to be.
@@ -386,7 +386,7 @@ class RepairApply {
  private:
   Result<> carry_out(const RepairItem& item) {
     switch (item.defect) {
-      case Defect::left_over:
+      case Defect::leftover:
         return sweep(item);
       case Defect::claim:
         return forget(item);
@@ -412,7 +412,7 @@ class RepairApply {
       if (io_.lock_scope(item.path).reach != LockReach::everyone) {
         if (auto why = not_watched(io_, item.path); !why.empty()) return fail(Errc::locked, std::move(why));
       }
-      CKPT_CHECK(sweep_left_over(io_, item.path, {}, true));
+      CKPT_CHECK(sweep_leftover(io_, item.path, {}, true));
     }
     return io_.sync_dir(parent_path(item.path));
   }
@@ -425,15 +425,15 @@ class RepairApply {
   }
 
   Result<> restore(const RepairItem& item) {
-    CKPT_TRY(const LockedCheckpoint held, hold(io_, item.path));
-    switch (held.claim) {
-      case Claim::free:
+    CKPT_TRY(const LockedCheckpoint held, lock_checkpoint(io_, item.path));
+    switch (held.outcome) {
+      case LockOutcome::free:
         break;
-      case Claim::read:
+      case LockOutcome::read:
         return fail(Errc::locked, item.path + ": in use");
-      case Claim::unknown:
+      case LockOutcome::unknown:
         return fail(Errc::locked, item.path + ": cannot tell whether it is in use");
-      case Claim::vanished:
+      case LockOutcome::vanished:
         return fail(Errc::not_found, item.path + ": no longer exists");
     }
     CKPT_TRY(const HeldRun run, hold_run(io_, parent_path(item.path)));
@@ -488,7 +488,7 @@ class RepairApply {
 
 const char* defect_name(Defect defect) {
   switch (defect) {
-    case Defect::left_over:
+    case Defect::leftover:
       return "left-over";
     case Defect::claim:
       return "claim";

@@ -15,7 +15,7 @@
 namespace ckpt {
 
 enum class Defect : std::uint8_t {
-  left_over,      ///< a save or conversion that was killed: removed
+  leftover,       ///< a save or conversion that was killed: removed
   claim,          ///< of a reader that ended without taking it back: removed
   manifest,       ///< manifest.json is lost or torn, its copy is right: restored from that
   manifest_copy,  ///< the copy is lost, torn or old: restored from manifest.json

@@ -62,7 +62,9 @@ struct Turn {
 
 /// Never verified first, the newest of every run before the second newest of any, because a crash needs those. Then
 /// least recently verified first. A time in the future, by a clock that was ahead, counts as never.
+/// Single files come last: they hold no result.
 bool comes_before(const Turn& a, const Turn& b) {
+  if (a.entry.checkpoint.single_file != b.entry.checkpoint.single_file) return b.entry.checkpoint.single_file;
   if (a.last != b.last) return !a.last || (b.last && *a.last < *b.last);
   if (a.rank != b.rank) return a.rank < b.rank;
   return std::pair(a.entry.checkpoint.run, a.entry.name) < std::pair(b.entry.checkpoint.run, b.entry.name);
@@ -186,6 +188,7 @@ class Scrubber {
   }
 
   void write(ScrubItem& item, const Mark& mark) {
+    if (item.entry.checkpoint.single_file) return;  // it has no place for marks
     auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark,
                                        catalog::Holding::lease, foreign_names());
     item.recorded = written.has_value();

@@ -58,7 +58,9 @@ Result<> check_run(catalog::Catalog& catalog, const std::string& store, const st
 catalog::OtherTools other_tools() {
   const auto detect = [](Io& io, const std::string& directory) -> catalog::Recognised {
     const Recognition seen = recognise(io, directory);
-    return {.format = seen.format == nullptr ? "" : std::string(seen.format->name), .unfinished = seen.unfinished};
+    return {.format = seen.format == nullptr ? "" : std::string(seen.format->name),
+            .unfinished = seen.unfinished,
+            .unread = seen.unread};
   };
   return {.names = foreign_names(), .recognise = detect};
 }
@@ -190,21 +192,17 @@ Result<> check_removal(const Entry& entry, const catalog::Mark& mark) {
                .hint = near ? fmt::format("did you mean '{}'?", *near) : std::string()});
 }
 
-/// Finds it, applies the changes and reads it again. `checks`: every mark to remove must be there.
-Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool checks) {
-  MarkReport out;
-  {
-    CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
-    out.warnings = catalog.warnings();
-    CKPT_TRY(out.entry, find_in_catalog(io, catalog, request.checkpoint));
-    const catalog::Checkpoint& one = out.entry.checkpoint;
-    CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = one.run, .step = one.step}));
-    out.label = catalog::ShortNames(saves).of(out.entry);
-  }
+/// Applies the changes to a checkpoint that was found, and reads it again. `checks`: every mark to remove must be there.
+Result<MarkReport> apply_changes(Io& io, const MarksRequest& request, MarkReport out, bool checks) {
   out.path = out.entry.path(request.store);
   for (const MarkChange& change : request.changes) {
     if (checks && change.remove) CKPT_CHECK(check_removal(out.entry, change.mark));
   }
+  if (out.entry.checkpoint.single_file)
+    return fail({.code = Errc::unsupported,
+                 .message = out.path + ": a single-file checkpoint cannot have marks",
+                 .file = out.path,
+                 .hint = "'ckpt save' imports it into the store"});
   const std::string marks = catalog::marks_path(out.path, out.entry.foreign);
   for (const MarkChange& change : request.changes) {
     auto applied = apply_change(io, marks, change, out);
@@ -225,6 +223,20 @@ Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool c
   return out;
 }
 
+/// Finds it, and applies the changes.
+Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool checks) {
+  MarkReport found;
+  {
+    CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
+    found.warnings = catalog.warnings();
+    CKPT_TRY(found.entry, find_in_catalog(io, catalog, request.checkpoint));
+    const catalog::Checkpoint& one = found.entry.checkpoint;
+    CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = one.run, .step = one.step}));
+    found.label = catalog::ShortNames(saves).of(found.entry);
+  }
+  return apply_changes(io, request, std::move(found), checks);
+}
+
 }  // namespace
 
 Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
@@ -238,6 +250,10 @@ Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request) {
 
 Result<MarkReport> change_marks(Io& io, const MarksRequest& request) {
   return change_checkpoint(io, request, true);
+}
+
+Result<MarkReport> change_marks_of(Io& io, const MarksRequest& request, const catalog::Entry& entry) {
+  return apply_changes(io, request, {.entry = entry, .label = request.checkpoint}, true);
 }
 
 }  // namespace ckpt

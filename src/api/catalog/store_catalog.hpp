@@ -133,5 +133,7 @@ Result<MarkReport> mark_checkpoint(Io& io, const MarkRequest& request);
 /// errors  not_found: the checkpoint; or a mark to remove, with the nearest name: then nothing is changed. usage: a
 ///         metric to remove that is part of the save. Those of write_mark: the marks before it are written
 Result<MarkReport> change_marks(Io& io, const MarksRequest& request);
+/// The same for a checkpoint that was found, of which `request.checkpoint` is the name in outputs.
+Result<MarkReport> change_marks_of(Io& io, const MarksRequest& request, const catalog::Entry& entry);
 
 }  // namespace ckpt

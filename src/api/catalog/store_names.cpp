@@ -34,7 +34,12 @@ class Walk {
     if (!entries) return;
     std::vector<NamedStep> checkpoints;
     for (const DirEntry& entry : *entries) {
-      if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.') || is_in_partial(entry.name)) continue;
+      if (entry.name.starts_with('.') || is_in_partial(entry.name)) continue;
+      if (entry.kind == FileInfo::Kind::file) {
+        if (const auto step = names_.step_in(entry)) checkpoints.push_back({.step = *step, .name = entry.name});
+        continue;
+      }
+      if (entry.kind != FileInfo::Kind::directory) continue;
       if (++seen_ > kMostDirectories) break;
       if (const auto own = CheckpointName::parse(entry.name))
         checkpoints.push_back({.generation = own->generation, .step = own->step, .name = entry.name});
@@ -97,7 +102,7 @@ std::string directory_of_step(Io& io, const std::string& store, const std::strin
   std::optional<NamedStep> newest;
   for (const DirEntry& entry : *entries) {
     const auto own = CheckpointName::parse(entry.name);
-    const auto step = own ? std::optional(own->step) : names.step_in(entry.name);
+    const auto step = own ? std::optional(own->step) : names.step_in(entry);
     const std::uint64_t generation = own ? own->generation : 0;
     if (step == wanted && (!newest || generation > newest->generation))
       newest = NamedStep{.generation = generation, .step = *step, .name = entry.name};

@@ -226,13 +226,14 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
     }
     const auto entry =
         std::ranges::find_if(entries, [&](const TrashEntry& other) { return is_same_place(one, other); });
-    auto claim = entry != entries.end()
-                     ? trash->restore(*entry, request.now, request.by)
-                     : Result<Claim>(fail(Errc::not_found, wanted.names[i] + ": no longer in the trash"));
-    if (claim && *claim == Claim::free) {
+    auto outcome = entry != entries.end()
+                       ? trash->restore(*entry, request.now, request.by)
+                       : Result<LockOutcome>(fail(Errc::not_found, wanted.names[i] + ": no longer in the trash"));
+    if (outcome && *outcome == LockOutcome::free) {
       out.restored.push_back(std::move(back));
     } else {
-      out.refused.emplace_back(wanted.names[i], claim ? "in use, or this cannot be determined" : claim.error().message);
+      out.refused.emplace_back(wanted.names[i],
+                               outcome ? "in use, or this cannot be determined" : outcome.error().message);
     }
   }
   pin_restored(io, store, request, out);

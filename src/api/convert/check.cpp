@@ -83,7 +83,7 @@ Result<LeafCheck> check_leaves(Session& session, Comm& comm, const Map& map, con
     }
     check.damage.push_back(std::move(finding));
   }
-  for (const LateLedger::Wrong& wrong : report.late_wrong) {
+  for (const LateFields::Wrong& wrong : report.late_wrong) {
     if (check.damage.size() >= kMostDamage) break;
     const std::string& path = plan.targets()[wrong.file].path;
     check.damage.push_back({.severity = Severity::damage,

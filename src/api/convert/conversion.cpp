@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "api/convert/existing_target.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/progress_names.hpp"
+#include "api/convert/rank_totals.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/convert/source_hashes.hpp"
 #include "api/convert/step_counters.hpp"
@@ -25,15 +25,12 @@
 #include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
 #include "format/model/finding_error.hpp"
-#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
 
 // How long ranks wait for each other between phases; a dead rank ends the launch much earlier.
 constexpr auto kPhasePatience = std::chrono::minutes(10);
-// How long they wait for each other when all is done.
-constexpr auto kFarewellPatience = std::chrono::seconds(10);
 // Changes whenever the bytes of a target change for equal source and parameters.
 constexpr std::string_view kConversionVersion = "ckpt.convert.1";
 
@@ -52,44 +49,16 @@ bool drops_requested(const Skeleton& skeleton) {
                              [](const Finding& finding) { return finding.skipped != Skipped::nothing; });
 }
 
-/// Rank 0's report has the totals of all ranks.
-Result<> sum_on_root(Comm& comm, RunReport& report) {
-  std::array<std::uint64_t*, 6> counts{&report.read_bytes, &report.written_bytes,    &report.crc_checked,
-                                       &report.crc_unread, &report.casts.overflowed, &report.casts.became_nan};
-  std::string mine;
-  for (const std::uint64_t* count : counts) mine += std::to_string(*count) + " ";
-  CKPT_TRY(const std::vector<std::string> all, comm.gather(mine, phase_deadline()));
-  if (!comm.is_root()) return {};
-  for (std::uint64_t* count : counts) *count = 0;
-  for (const std::string& packed : all) {
-    std::string_view rest = packed;
-    for (std::uint64_t* count : counts) {
-      *count += take_number<std::uint64_t>(rest).value_or(0);
-      rest.remove_prefix(std::min<std::size_t>(rest.size(), 1));
-    }
-  }
-  return {};
-}
-
 /// Checked between the phases; while bytes move, the run checks it.
 Result<> not_stopped(const Session& session) {
   if (!session.is_stopped()) return {};
   return fail(Errc::interrupted, "stopped");
 }
 
-/// The greatest peak of all ranks; `beside`: this rank's memory that is not counted as resident. The target is
-/// published by now, so losing a rank here only makes the peak unknown.
-std::uint64_t greatest_peak(Comm& comm, std::uint64_t beside) {
-  std::array<std::uint64_t, 1> peak{peak_resident_bytes() + beside};
-  if (comm.ranks() == 1) return peak[0];
-  const std::uint64_t own = peak[0];
-  return comm.max(peak, std::chrono::steady_clock::now() + kFarewellPatience) ? peak[0] : own;
-}
-
 }  // namespace
 
 Conversion::Conversion(Session& session, const ConvertRequest& request, Options options)
-    : session_(session), request_(request), options_(std::move(options)), start_(std::chrono::steady_clock::now()) {}
+    : session_(session), request_(request), options_(std::move(options)) {}
 
 Result<> Conversion::agreed(Result<> mine) {
   return agree(session_.comm, phase_deadline(), std::move(mine));
@@ -251,7 +220,7 @@ Result<bool> Conversion::check_target() {
   // In a run leftovers are swept, and a new run has no directory yet.
   if (options_.run_target != nullptr && (!request_.dry_run || !session_.io.stat(parent_path(request_.target))))
     return there;
-  CKPT_TRY(const auto found, find_left_overs(session_.io, request_.target, id_, request_.dry_run));
+  CKPT_TRY(const auto found, find_leftovers(session_.io, request_.target, id_, request_.dry_run));
   selection_.notes.insert(selection_.notes.end(), found.begin(), found.end());
   return there;
 }
@@ -402,7 +371,7 @@ Result<> Conversion::check_target(const std::string& root, const std::vector<Has
 }
 
 /// --verify full: replicas equal, masters that round to the stored 16-bit weights. Rank 0 alone.
-Result<> Conversion::check_claims() {
+Result<> Conversion::check_masters() {
   if (!session_.comm.is_root()) return {};
   const Source& source = *source_;
   CKPT_TRY(const SourceCheck check,
@@ -440,8 +409,8 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   CKPT_CHECK(comm.broadcast(root, phase_deadline()));
   std::string record = publication != nullptr ? publication->record() : std::string();
   CKPT_CHECK(comm.broadcast(record, phase_deadline()));
-  CrcLedger crcs;
-  LateLedger late(plan_->targets());
+  CrcJoiner crcs;
+  LateFields late(plan_->targets());
   CKPT_TRY(done.resumed, take_up(session_, *plan_,
                                  {.publication = publication,
                                   .target_root = root,
@@ -463,10 +432,12 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   std::optional<SourceHashes> hashes;
   if (request_.verify != VerifyLevel::none && !source_->map.hashes.leaves.empty()) {
     hashes.emplace(session_, *source_, run_options_);
-    run_options_.leaves = &hashes->ledger();
+    run_options_.leaves = &hashes->comparer();
   }
   run_options_.late = &late;
+  phases_.end(&PhaseTimes::plan_s);
   auto ran = ckpt::run(*plan_, session_.io, comm, run_options_);
+  phases_.end(&PhaseTimes::copy_s);
   run_options_.leaves = nullptr;
   run_options_.late = nullptr;
   if (!ran) return fail(hashes ? hashes->explained(std::move(ran).error()) : std::move(ran).error());
@@ -483,7 +454,7 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   }
   done.run.read_bytes += done.resumed.read_bytes;
   done.run.crc_checked += done.resumed.crc_checked;
-  CKPT_CHECK(sum_on_root(comm, done.run));
+  CKPT_CHECK(sum_on_root(comm, done.run, phase_deadline()));
   if (comm.is_root()) done.resumed.add_to(done.run);
   if (run_options_.check_crc) {
     Result<> padding;
@@ -492,8 +463,9 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
   }
   if (request_.verify == VerifyLevel::full) {
     auto checked = check_target(root, done.run.leaves);
-    if (checked) checked = check_claims();
+    if (checked) checked = check_masters();
     CKPT_CHECK(agreed(std::move(checked)));
+    phases_.end(&PhaseTimes::verify_s);
   }
   if (references_) {
     CKPT_TRY(done.protection, protect_files(session_.io, references_->paths(), request_.target, id_));
@@ -508,7 +480,9 @@ Result<> Conversion::fill_and_publish(Publication* publication, Done& done) {
     release_files(session_.io, old_references_, request_.target,
                   references_ ? references_->paths() : std::vector<std::string>());
   }
-  return agreed(std::move(committed));
+  committed = agreed(std::move(committed));
+  phases_.end(&PhaseTimes::commit_s);
+  return committed;
 }
 
 /// On rank 0.
@@ -585,7 +559,8 @@ Result<ConvertReport> Conversion::finish() {
   } else {
     report.peak_bytes = peak_resident_bytes();
   }
-  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  report.times = phases_.times();
+  report.seconds = phases_.seconds();
   return report;
 }
 

@@ -11,6 +11,7 @@
 #include "api/convert/references.hpp"
 #include "api/convert/resume.hpp"
 #include "api/convert/select.hpp"
+#include "api/phase_times.hpp"
 #include "api/verbs.hpp"
 #include "convert/open_source.hpp"
 #include "engine/publish/publish.hpp"
@@ -96,7 +97,7 @@ class Conversion {
   Result<> make_plan();
   ConvertReport describe() const;
   Result<> check_target(const std::string& root, const std::vector<Hash128>& leaves);
-  Result<> check_claims();
+  Result<> check_masters();
   Result<std::unique_ptr<Publication>> begin_publication();
   Result<> fill_and_publish(Publication* publication, Done& done);
   Result<> commit(Publication& publication, Done& done);
@@ -105,7 +106,7 @@ class Conversion {
   Session& session_;
   const ConvertRequest& request_;
   const Options options_;
-  const std::chrono::steady_clock::time_point start_;
+  PhaseClock phases_{};
   std::unique_ptr<Source> source_{};     // the plan points into its map
   std::string id_{};                     // equal on all ranks
   std::shared_ptr<RankLayout> ranks_{};  // null if the slices of model-parallel ranks are joined

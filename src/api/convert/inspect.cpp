@@ -101,7 +101,8 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   report.aliases = map.aliases;
   report.facts = model_facts(session.io, source);
   for (const Format& format : formats()) {
-    if (format.writer) report.can_become.emplace_back(format.name);
+    if (format.writer && (format.writer->fits == nullptr || format.writer->fits(map)))
+      report.can_become.emplace_back(format.name);
   }
   const std::uint64_t decoding = map.compressed ? kDecodeBytes : 0;
   report.smallest_memory = round_up(

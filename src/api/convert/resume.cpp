@@ -71,12 +71,12 @@ Result<std::vector<bool>> share_from_root(Comm& comm, const std::vector<bool>& m
 
 /// Collective: the hashes of these leaves from the disk, on rank 0.
 Result<std::vector<Hash128>> hash_leaves(Session& session, const Plan& plan, const std::string& root,
-                                         const std::vector<bool>& leaves, LateLedger& late) {
+                                         const std::vector<bool>& leaves, LateFields& late) {
   Written written = as_written(plan);
   CKPT_TRY(Plan check, Plan::make(written.map, std::move(written.files)));
   std::vector<bool> others = leaves;
   others.flip();
-  check.leave_out(others);
+  check.skip_leaves(others);
   CKPT_TRY(RunOptions options, run_options(session, check));
   options.source_root = root;
   options.late = &late;
@@ -111,12 +111,12 @@ class EntryReaders {
       if (!is_new && at->second != reader) at->second = kNoneAlone;
       const Extent needed{std::max(copy.crc->begin, copy.source_offset),
                           std::min(copy.crc->end, copy.source_offset + source_span(copy))};
-      for (const Extent part : needed_.claim(entry_of(copy), needed)) needed_.add(entry_of(copy), part, 0);
+      for (const Extent part : needed_.take(entry_of(copy), needed)) needed_.add(entry_of(copy), part, 0);
     }
   }
   /// All leaves were recorded. The reader may have been killed before it read the padding of an entry.
   void finish() {
-    for (const CrcLedger::Open& open : needed_.open()) {
+    for (const CrcJoiner::Open& open : needed_.open()) {
       if (open.missing_bytes() <= kMostReadForChecksum) readers_[key_of(open.entry)] = kNoneAlone;
     }
   }
@@ -124,18 +124,18 @@ class EntryReaders {
 
  private:
   static constexpr std::uint32_t kNoneAlone = UINT32_MAX;
-  static std::uint64_t key_of(const CrcLedger::Entry& entry) {
+  static std::uint64_t key_of(const CrcJoiner::Entry& entry) {
     const std::array<std::uint64_t, 4> words{entry.file, entry.stream ? *entry.stream + 1 : 0, entry.crc.begin,
                                              entry.crc.end};
     return hash64({reinterpret_cast<const char*>(words.data()), sizeof words});
   }
   std::unordered_map<std::uint64_t, std::uint32_t> readers_;
-  CrcLedger needed_;  // its checksums mean nothing
+  CrcJoiner needed_;  // its checksums mean nothing
 };
 
 /// The finished leaves that hold a part of an entry that no single reader read completely. Their other partial entries
 /// were compared: `crcs` skips them.
-Result<std::vector<bool>> leaves_to_read(const Plan& plan, const std::vector<RecordedLeaf>& finished, CrcLedger& crcs) {
+Result<std::vector<bool>> leaves_to_read(const Plan& plan, const std::vector<RecordedLeaf>& finished, CrcJoiner& crcs) {
   EntryReaders readers;
   for (std::uint64_t leaf = 0; leaf < finished.size(); ++leaf) {
     CKPT_TRY(const LeafJob job, plan.leaf(leaf));
@@ -175,10 +175,10 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
   CKPT_TRY(Plan again, Plan::make(plan.source(), plan.targets()));
   std::vector<bool> others = chosen;
   others.flip();
-  again.leave_out(others);
+  again.skip_leaves(others);
   CKPT_TRY(RunOptions options, run_options(session, again));
   options.source_root = how.source_root;
-  CrcLedger own;  // when this ends, rank 0 has what other ranks read of an entry
+  CrcJoiner own;  // when this ends, rank 0 has what other ranks read of an entry
   options.crcs = session.comm.is_root() ? how.crcs : &own;
   const std::uint64_t before = again.left_out_bytes();
   if (session.progress) {
@@ -195,7 +195,7 @@ Result<> read_again(Session& session, const Plan& plan, const TakeUp& how, Resum
     same = fail({.code = Errc::checksum,
                  .message = how.source_root + ": returned different bytes than during the killed run",
                  .file = how.source_root,
-                 .hint = "one of the two reads was wrong; rerun to start over"});
+                 .hint = "the two reads differ; rerun to start over"});
   }
   return agree(session.comm, deadline(), std::move(same));
 }
@@ -241,7 +241,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
     out.leaves.clear();
     return out;
   }
-  LateLedger late(plan.targets());  // also of leaves that do not match the record
+  LateFields late(plan.targets());  // also of leaves that do not match the record
   CKPT_TRY(const std::vector<Hash128> hashes, hash_leaves(session, plan, how.target_root, finished, late));
   if (publication != nullptr) {
     for (std::size_t leaf = 0; leaf < out.leaves.size(); ++leaf) {
@@ -253,7 +253,7 @@ Result<Resumed> take_up(Session& session, Plan& plan, const TakeUp& how) {
   if (finished.empty()) return out;
   how.late->adopt(late, finished);
   if (how.crcs != nullptr) CKPT_CHECK(read_again(session, plan, how, out));
-  plan.leave_out(finished);
+  plan.skip_leaves(finished);
   out.leaf_count = leaves - plan.positions();
   out.bytes = plan.left_out_bytes();
   return out;
@@ -285,7 +285,7 @@ Error keep_for_resume(Publication* publication, Error error) {
   return error;
 }
 
-Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, const std::string& id, bool dry_run) {
+Result<std::vector<Finding>> find_leftovers(Io& io, const std::string& target, const std::string& id, bool dry_run) {
   const std::string path = join_path(target, "");
   CKPT_TRY(const auto entries, io.list(parent_path(path)));
   std::vector<Finding> out;

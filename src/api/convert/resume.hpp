@@ -6,7 +6,7 @@
 
 #include "api/verbs.hpp"
 #include "engine/publish/publish.hpp"
-#include "engine/run/crc_ledger.hpp"
+#include "engine/run/crc_joiner.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/run.hpp"
 
@@ -36,16 +36,16 @@ struct TakeUp {
   std::string target_root;
   std::string source_root;
   /// Of this rank's run; null where checksums are not compared.
-  CrcLedger* crcs = nullptr;
+  CrcJoiner* crcs = nullptr;
   /// Of this rank's run, for the plan's targets: takes the parts of late fields' ranges in finished leaves.
-  LateLedger* late = nullptr;
+  LateFields* late = nullptr;
 };
 
 /// For an entry with a checksum that the plan needs in part, at most this much more is read: the padding at the end of
 /// a partition, not the gigabytes around one tensor.
 constexpr std::uint64_t kMostReadForChecksum = kLeafBytes;
 
-/// Not collective, after the run, on the rank whose ledger has everything: reads padding of the source's entries within
+/// Not collective, after the run, on the rank whose joiner has everything: reads padding of the source's entries within
 /// kMostReadForChecksum, and adds the results to the report.
 /// errors  checksum
 Result<> read_padding(Session& session, const Plan& plan, const RunOptions& options, RunReport& report);
@@ -63,6 +63,6 @@ Error keep_for_resume(Publication* publication, Error error);
 
 /// Names leftovers of other conversions to this target and, if nothing is to be written, that of this
 /// one.
-Result<std::vector<Finding>> find_left_overs(Io& io, const std::string& target, const std::string& id, bool dry_run);
+Result<std::vector<Finding>> find_leftovers(Io& io, const std::string& target, const std::string& id, bool dry_run);
 
 }  // namespace ckpt

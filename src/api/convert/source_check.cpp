@@ -181,7 +181,7 @@ class SourceChecker {
       out_.damage.push_back(std::move(finding));
     }
     if (request_.everything && !request_.sample) CKPT_CHECK(read_rest());
-    out_.crc_unread = ledger_.unread();
+    out_.crc_unread = joiner_.unread();
     for (const auto& [tensor, found] : finite.by_tensor()) {
       out_.not_finite.push_back({map_.tensors[tensor].name, found.nan, found.infinite});
     }
@@ -261,7 +261,7 @@ class SourceChecker {
     if (plan.totals().leaves == 0) return {};
     CKPT_TRY(RunOptions options, run_options(session_, plan));
     options.source_root = root_;
-    options.crcs = &ledger_;
+    options.crcs = &joiner_;
     options.found = [this](const Discrepancy& one) {
       findings_.add(one);
       return Result<>();
@@ -287,7 +287,7 @@ class SourceChecker {
 
   /// Parts of checksummed entries that no tensor needs: padding, and storages of which views show a part.
   Result<> read_rest() {
-    TargetFile rest = missing_ranges(ledger_, UINT64_MAX);
+    TargetFile rest = missing_ranges(joiner_, UINT64_MAX);
     if (rest.bytes == 0) return {};
     std::vector<TargetFile> files;
     files.push_back(std::move(rest));
@@ -337,7 +337,7 @@ class SourceChecker {
   const std::string& root_;
   const SourceCheckRequest& request_;
   const std::string& phase_;
-  CrcLedger ledger_;
+  CrcJoiner joiner_;
   Findings findings_;
   SourceCheck out_;
 };

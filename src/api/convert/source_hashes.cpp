@@ -19,7 +19,7 @@ Deadline hashes_deadline() {
   return std::chrono::steady_clock::now() + kSourceHashesPatience;
 }
 
-/// Bytes that the ledger may keep: what --memory leaves.
+/// Bytes that the comparer may keep: what --memory leaves.
 std::uint64_t room_for_pieces(const Session& session, const RunOptions& options) {
   constexpr std::uint64_t kMost = std::uint64_t{32} << 20;
   const std::uint64_t used = resident_bytes() + options.pool_bytes + (std::uint64_t{12} << 20);
@@ -42,7 +42,7 @@ Result<std::vector<bool>> files_read(const Map& map, const Selection& selection)
 }  // namespace
 
 SourceHashes::SourceHashes(Session& session, const Source& source, const RunOptions& options)
-    : session_(session), source_(source), ledger_(source.map, room_for_pieces(session, options)) {}
+    : session_(session), source_(source), comparer_(source.map, room_for_pieces(session, options)) {}
 
 Result<std::uint64_t> SourceHashes::finish(const Selection& selection) {
   Comm& comm = session_.comm;
@@ -74,7 +74,7 @@ Result<std::uint64_t> SourceHashes::finish(const Selection& selection) {
 }
 
 Error SourceHashes::explained(Error error) const {
-  const auto wrong = ledger_.wrong();
+  const auto wrong = comparer_.wrong();
   if (!wrong || error.code != Errc::checksum) return error;
   const std::uint64_t begin = wrong->leaf * kLeafBytes;
   if (const auto names = tensors_at(source_.map, wrong->file, {begin, begin + kLeafBytes}, 3)) {
@@ -88,7 +88,7 @@ Error SourceHashes::explained(Error error) const {
 /// Collective: the leaves compared by any rank.
 Result<std::vector<bool>> SourceHashes::join() const {
   Comm& comm = session_.comm;
-  std::vector<bool> compared = ledger_.compared();
+  std::vector<bool> compared = comparer_.compared();
   if (comm.ranks() == 1) return compared;
   std::string bits(compared.size(), '0');
   for (std::size_t leaf = 0; leaf < bits.size(); ++leaf) bits[leaf] = compared[leaf] ? '1' : '0';

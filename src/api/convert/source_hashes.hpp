@@ -7,7 +7,7 @@
 #include "api/convert/select.hpp"
 #include "api/verbs.hpp"
 #include "convert/open_source.hpp"
-#include "engine/run/leaf_ledger.hpp"
+#include "engine/run/leaf_comparer.hpp"
 #include "engine/run/run.hpp"
 
 namespace ckpt {
@@ -18,7 +18,7 @@ class SourceHashes {
   /// options  of the run: memory that --memory leaves besides its pool is for pieces that arrive early
   SourceHashes(Session& session, const Source& source, const RunOptions& options);
 
-  LeafLedger& ledger() { return ledger_; }
+  LeafComparer& comparer() { return comparer_; }
 
   /// Collective, after the run: reads the leaves of the selected files that were not compared. Returns how many leaves
   /// these files have.
@@ -36,7 +36,7 @@ class SourceHashes {
 
   Session& session_;
   const Source& source_;
-  LeafLedger ledger_;
+  LeafComparer comparer_;
 };
 
 }  // namespace ckpt

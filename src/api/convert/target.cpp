@@ -32,6 +32,23 @@ std::string writable_formats() {
   return names;
 }
 
+bool takes(const Format& format, std::string_view flag) {
+  return format.writer && std::ranges::find(format.writer->options, flag) != format.writer->options.end();
+}
+
+/// The only format that takes all options of single formats; null: none does, or several do.
+const Format* format_of(const TargetOptions& options) {
+  const std::vector<std::string_view> given = given_options(options);
+  const Format* found = nullptr;
+  for (const Format& format : formats()) {
+    if (given.empty() || !std::ranges::all_of(given, [&](std::string_view flag) { return takes(format, flag); }))
+      continue;
+    if (found != nullptr) return nullptr;
+    found = &format;
+  }
+  return found;
+}
+
 }  // namespace
 
 Result<const Format*> choose_target(const ConvertRequest& request) {
@@ -57,13 +74,11 @@ Result<const Format*> choose_target(const ConvertRequest& request) {
            .hint = "use X.safetensors, X.h5 or a directory; --to FORMAT keeps the name: " + writable_formats()});
     }
   }
+  if (const Format* format = format_of(request.options)) return format;
   return find_format("ckpt");
 }
 
 Result<> check_options(const ConvertRequest& request, const Format& target) {
-  const auto takes = [](const Format& format, std::string_view flag) {
-    return format.writer && std::ranges::find(format.writer->options, flag) != format.writer->options.end();
-  };
   for (const std::string_view flag : given_options(request.options)) {
     if (takes(target, flag)) continue;
     std::string others;

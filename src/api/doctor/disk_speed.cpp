@@ -34,16 +34,16 @@ class Measurement {
     pool_->warm();
     std::uint64_t mixed = 0x9e3779b97f4a7c15;
     for (std::size_t i = 0; i < kInFlight; ++i) {
-      auto lease = pool_->try_acquire();
-      if (!lease) return fail(Errc::internal, "bench: the buffer pool has too few buffers");
+      auto buffer = pool_->try_acquire();
+      if (!buffer) return fail(Errc::internal, "bench: the buffer pool has too few buffers");
       // All blocks differ, so compression and deduplication have no effect.
       for (std::size_t at = 0; at < kPiece; at += sizeof mixed) {
         mixed ^= mixed << 13;
         mixed ^= mixed >> 7;
         mixed ^= mixed << 17;
-        std::memcpy(lease->data() + at, &mixed, sizeof mixed);
+        std::memcpy(buffer->data() + at, &mixed, sizeof mixed);
       }
-      leases_.push_back(*std::move(lease));
+      buffers_.push_back(*std::move(buffer));
     }
     return {};
   }
@@ -51,15 +51,19 @@ class Measurement {
   Result<> transfer(FileHandle file, Request::Op op) {
     std::uint64_t begun = 0;
     std::vector<std::size_t> idle;
-    for (std::size_t i = 0; i < leases_.size(); ++i) idle.push_back(i);
+    for (std::size_t i = 0; i < buffers_.size(); ++i) idle.push_back(i);
     std::size_t in_flight = 0;
     Result<> verdict;
     while (in_flight > 0 || (verdict && begun < pieces_)) {
       if (verdict && stop_ != nullptr && *stop_) verdict = fail(Errc::interrupted, "bench: interrupted");
       while (verdict && begun < pieces_ && !idle.empty()) {
         const std::size_t at = idle.back();
-        verdict = io_.submit(
-            {.op = op, .file = file, .offset = begun * kPiece, .data = leases_[at].data(), .bytes = kPiece, .tag = at});
+        verdict = io_.submit({.op = op,
+                              .file = file,
+                              .offset = begun * kPiece,
+                              .data = buffers_[at].data(),
+                              .bytes = kPiece,
+                              .tag = at});
         if (!verdict) break;
         idle.pop_back();
         ++begun;
@@ -68,7 +72,7 @@ class Measurement {
       std::array<Completion, kInFlight> done;
       const auto reaped = io_.reap(done, true);
       if (!reaped) {
-        for (BufferPool::Lease& lease : leases_) lease.leave_to_kernel();
+        for (BufferPool::Buffer& buffer : buffers_) buffer.leave_to_kernel();
         return fail(reaped.error());
       }
       const std::size_t count = *reaped;
@@ -86,7 +90,7 @@ class Measurement {
   std::uint64_t pieces_;
   const std::atomic<bool>* stop_;
   std::unique_ptr<BufferPool> pool_;
-  std::vector<BufferPool::Lease> leases_;
+  std::vector<BufferPool::Buffer> buffers_;
 };
 
 Result<> write_file(Io& io, Measurement& measurement, const std::string& path, DiskSpeed& out) {

@@ -12,7 +12,7 @@
 #include "catalog/index/catalog.hpp"
 #include "catalog/trash/trash.hpp"
 #include "engine/io/file_system.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/recycle.hpp"
@@ -45,9 +45,9 @@ std::optional<Error> try_to_write(Io& io, const std::string& directory) {
   return removed ? std::nullopt : std::optional<Error>(removed.error());
 }
 
-void look_at_left_overs(const RepairReport& report, StoreFacts& out) {
+void add_leftovers(const RepairReport& report, StoreFacts& out) {
   for (const RepairItem& item : report.items) {
-    if (item.defect == Defect::left_over && item.kept_because.empty()) add(out.left_over, item.bytes, item.path);
+    if (item.defect == Defect::leftover && item.kept_because.empty()) add(out.leftover, item.bytes, item.path);
     if (item.defect == Defect::claim) add(out.claims, 0, item.path + ": " + item.text);
     if (item.defect == Defect::deletion) add(out.stopped, 0, item.path);
     if (item.defect == Defect::unread) out.unlistable.push_back(item.path + ": " + item.kept_because);
@@ -180,7 +180,7 @@ Result<std::optional<StoreFacts>> read_store_facts(Session& session, const std::
   out.unwritable = try_to_write(io, own);
   auto found = repair(session, {.path = path, .names_only = true});
   if (found) {
-    look_at_left_overs(*found, out);
+    add_leftovers(*found, out);
   } else if (exit_code(found.error().code) >= exit_code(Errc::interrupted)) {
     return fail(std::move(found).error());
   } else {
@@ -206,9 +206,9 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
                    "make it writable for this user: it"});
   }
   diagnose_catalog(facts, out);
-  group(facts.left_over, Health::warn, "left over",
-        fmt::format("{} of killed saves or conversions, {}", count_text(facts.left_over, "leftover", "leftovers"),
-                    size_text(facts.left_over.bytes)),
+  group(facts.leftover, Health::warn, "left over",
+        fmt::format("{} of killed saves or conversions, {}", count_text(facts.leftover, "leftover", "leftovers"),
+                    size_text(facts.leftover.bytes)),
         repair + " --apply");
   group(facts.claims, Health::warn, "claims",
         fmt::format("{} without a known live reader; the checkpoint that {} names cannot be deleted",

@@ -24,7 +24,7 @@ struct StoreFacts {
     std::uint64_t bytes = 0;
     std::string first{};  ///< the first one's path, then the reason if known
   };
-  Group left_over{};             ///< of killed saves; no process holds them
+  Group leftover{};              ///< of killed saves; no process holds them
   Group claims{};                ///< of readers on other hosts that ended, or are silent since the last look
   Group stopped{};               ///< interrupted deletions
   Group past_grace{};            ///< in the trash past their grace

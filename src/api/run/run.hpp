@@ -96,7 +96,6 @@ class Run {
   int rank() const { return comm_->rank(); }
   Checkpoint::ReadOptions read_options(bool partial) const;
   Io& io() { return *io_; }
-  BufferPool& read_pool() { return *read_pool_; }
 
  private:
   Run() = default;

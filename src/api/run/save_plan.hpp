@@ -109,7 +109,4 @@ std::uint64_t most_in_trash(double trash_s, double between_saves_s);
 std::vector<catalog::CurvePoint> curve_of(const SaveChoice& choice, std::size_t count);
 std::vector<catalog::CurveMark> marks_of(const SaveChoice& choice);
 
-using catalog::curve_svg;
-using catalog::curve_text;
-
 }  // namespace ckpt

@@ -80,6 +80,7 @@ Result<Catalog> Catalog::open_scanned(Io& io, const std::string& store, const Op
   out.indexed_ = false;
   CKPT_TRY(out.refreshed_,
            refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));
+  out.warnings_ = out.refreshed_.warnings;
   return out;
 }
 
@@ -107,7 +108,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
   }
   warnings.push_back(indexed.error().message + "; the directories were scanned instead");
   CKPT_TRY(Catalog out, open_scanned(io, store, options));
-  out.warnings_ = std::move(warnings);
+  out.warnings_.insert(out.warnings_.begin(), warnings.begin(), warnings.end());
   return out;
 }
 

@@ -73,6 +73,7 @@ Entry take_row(Columns& row) {
   entry.referenced_files = row.natural();
   entry.referenced_bytes = row.natural();
   checkpoint.is_virtual = entry.layout == "virtual";
+  checkpoint.single_file = entry.layout == kSingleFile;
   take_commit_time(entry);
   return entry;
 }
@@ -295,19 +296,21 @@ void turn_equal_ones(std::vector<Entry>::iterator begin, std::vector<Entry>::ite
 }
 
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query) {
-  // One run after the other, as no index has runs ascending and in each the newest first.
-  std::vector<std::string> runs;
-  const bool narrow = query.name || query.step || !query.id_prefix.empty() || !query.tag.empty();
-  if (query.run) {
-    runs.push_back(*query.run);
-  } else if (!narrow) {
-    CKPT_TRY(runs, runs_with_entries(database));
-  }
-  std::uint64_t known_count = 0;
-  if (query.limit == UINT64_MAX && !narrow && !query.passes) {
-    CKPT_TRY(known_count, count_entries(database));
-  }
   return asked(database.file(), [&]() -> Result<std::vector<Entry>> {
+    // A row and its marks are of different tables: a refresh between their statements would separate them.
+    const Snapshot snapshot(database.sqlite());
+    // One run after the other, as no index has runs ascending and in each the newest first.
+    std::vector<std::string> runs;
+    const bool narrow = query.name || query.step || !query.id_prefix.empty() || !query.tag.empty();
+    if (query.run) {
+      runs.push_back(*query.run);
+    } else if (!narrow) {
+      CKPT_TRY(runs, runs_with_entries(database));
+    }
+    std::uint64_t known_count = 0;
+    if (query.limit == UINT64_MAX && !narrow && !query.passes) {
+      CKPT_TRY(known_count, count_entries(database));
+    }
     std::vector<Entry> out;
     out.reserve(static_cast<std::size_t>(known_count));
     Query one = query;
@@ -511,6 +514,7 @@ std::string newest_first(Database& database, const std::string& run) {
 Result<std::vector<RunSummary>> summarise_runs(Database& database) {
   CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
   return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
+    const Snapshot snapshot(database.sqlite());
     std::vector<RunSummary> out;
     // In the order of the index, so that no table is read.
     SQLite::Statement select(database.sqlite(),

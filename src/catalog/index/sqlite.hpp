@@ -4,6 +4,7 @@
 #include <SQLiteCpp/Exception.h>
 #include <SQLiteCpp/Statement.h>
 #include <SQLiteCpp/Transaction.h>
+#include <sqlite3.h>
 
 #include <cstdint>
 #include <optional>
@@ -33,6 +34,28 @@ auto asked(const std::string& file, Body&& body) -> decltype(body()) {
     }
   });
 }
+
+/// While it exists, all statements read the tables as they were at the first of them, whatever other processes write.
+/// Part of the transaction where there is one. To be made in `asked`, before the statements.
+class Snapshot {
+ public:
+  explicit Snapshot(SQLite::Database& database) : database_(database), is_own_(is_outside_transactions(database)) {
+    if (is_own_) database_.exec("BEGIN");
+  }
+  ~Snapshot() {
+    if (is_own_) static_cast<void>(database_.tryExec("ROLLBACK"));  // nothing was written
+  }
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+ private:
+  static bool is_outside_transactions(SQLite::Database& database) {
+    return sqlite3_get_autocommit(database.getHandle()) != 0;
+  }
+
+  SQLite::Database& database_;
+  const bool is_own_;
+};
 
 /// Binds values in order to ?1, ?2, ...
 class Binder {

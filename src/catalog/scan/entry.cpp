@@ -242,6 +242,17 @@ void read_foreign(Io& io, Entry& entry, const std::string& path, const std::vect
       Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(newest_ns.value_or(entry.directory.mtime_ns))));
 }
 
+void read_foreign_file(Io& io, Entry& entry, const std::string& path) {
+  const auto info = io.stat(path);
+  if (!info) {
+    set_unreadable(entry, info.error());
+    return;
+  }
+  entry.checkpoint.bytes = info->bytes;
+  entry.checkpoint.created = Time(std::chrono::floor<Duration>(std::chrono::nanoseconds(info->mtime_ns)));
+  entry.file_count = 1;
+}
+
 }  // namespace
 
 std::string run_path(std::string_view store, std::string_view run) {
@@ -346,11 +357,21 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
   const auto directory = find_stamp(io, path);
   if (directory && directory->inode == 0) return std::nullopt;
   entry.directory = directory.value_or(Stamp{});
-  entry.marks_directory = stamp_of(io, marks);
+  if (!place.single_file) entry.marks_directory = stamp_of(io, marks);
   if (place.foreign) {
     entry.checkpoint.id = hash128(join_path(place.run, place.name)).hex();
     entry.checkpoint.step = place.step.value_or(0);
-    read_foreign(io, entry, path, place.metrics);
+    if (place.single_file) {
+      entry.layout = kSingleFile;
+      entry.checkpoint.single_file = true;
+      entry.checkpoint.metrics = place.named_metrics;
+    }
+    if (place.unread)
+      set_unreadable(entry, *place.unread);
+    else if (place.single_file)
+      read_foreign_file(io, entry, path);
+    else
+      read_foreign(io, entry, path, place.metrics);
   } else {
     const auto name = CheckpointName::parse(place.name);
     if (!name) return std::nullopt;
@@ -361,7 +382,8 @@ std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace
     if (!read_own(io, entry, path, manifest_bytes)) return std::nullopt;
   }
   if (!directory) set_unreadable(entry, directory.error());
-  Marks said = read_marks(io, marks);
+  Marks said;
+  if (!place.single_file) said = read_marks(io, marks);
   entry.save = said.save;
   const bool was_corrupt = entry.checkpoint.state == State::corrupt;  // read_own has judged it
   apply_marks(entry, std::move(said.marks));

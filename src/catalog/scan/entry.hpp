@@ -20,6 +20,9 @@ namespace ckpt::catalog {
 inline constexpr std::string_view kMarksDirectory = "marks";
 inline constexpr std::string_view kForeignMarksDirectory = ".ckpt-marks";
 
+/// Entry::layout of another tool's checkpoint that is one file.
+inline constexpr std::string_view kSingleFile = "file";
+
 /// Identifies the version that was read: shows whether a directory or file, or its content, was replaced.
 struct Stamp {
   std::uint64_t inode = 0;  ///< 0: it does not exist
@@ -33,7 +36,7 @@ struct Entry {
   std::string name{};       ///< of its directory in its run: "step-000001000.g7", "global_step100"
   std::string format{};     ///< "ckpt", or that of another tool; also checkpoint.attributes "format"
   bool foreign = false;     ///< another tool's: no generation, and its marks are in kForeignMarksDirectory
-  std::string layout{};     ///< "whole", "mesh", "irregular", "virtual"; "" if unknown
+  std::string layout{};     ///< "whole", "mesh", "irregular", "virtual", "file"; "" if unknown
   std::string framework{};
   std::string parent{};  ///< id of the checkpoint that was loaded before it was saved
   std::uint64_t revision = 0;
@@ -70,11 +73,14 @@ struct EntryPlace {
   std::string run{};
   std::string name{};
   bool foreign = false;
-  std::string format{};                 ///< of a foreign one
-  std::optional<std::uint64_t> step{};  ///< of a foreign one
-  std::vector<std::string> trackers{};  ///< files of another tool that name it
-  bool link = false;                    ///< a symbolic link
-  std::vector<MetricsFile> metrics{};   ///< of a foreign one: files in it that may have metrics
+  bool single_file = false;                                     ///< a foreign one that is no directory
+  std::string format{};                                         ///< of a foreign one
+  std::optional<std::uint64_t> step{};                          ///< of a foreign one
+  std::vector<std::string> trackers{};                          ///< files of another tool that name it
+  bool link = false;                                            ///< a symbolic link
+  std::vector<MetricsFile> metrics{};                           ///< of a foreign one: files in it that may have metrics
+  std::vector<std::pair<std::string, double>> named_metrics{};  ///< of a single file: those in its name
+  std::optional<Error> unread{};  ///< of a foreign one by its name: why nothing else is known
 };
 
 /// Reads its manifest, its table of files and its marks. No tensor data. Nothing if the directory does not exist, or

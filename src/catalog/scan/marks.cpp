@@ -41,9 +41,7 @@ std::string number_text(double value) {
 }
 
 std::optional<double> number_of(const json::Value& value) {
-  if (const double* real = value.real()) return *real;
-  if (const std::uint64_t* natural = value.natural()) return static_cast<double>(*natural);
-  if (const std::int64_t* negative = value.negative()) return static_cast<double>(*negative);
+  if (const auto number = value.number()) return number;
   const std::string* text = value.text();
   if (text == nullptr) return std::nullopt;
   if (*text == "nan") return std::numeric_limits<double>::quiet_NaN();

@@ -158,8 +158,8 @@ std::vector<std::string> drop_ownerless(Io& io, const std::string& store, Entry&
 }
 
 Result<bool> remove_ownerless(Io& io, const std::string& checkpoint, const std::string& owner) {
-  CKPT_TRY(const LockedCheckpoint held, hold(io, checkpoint));
-  if (held.claim != Claim::free) return false;
+  CKPT_TRY(const LockedCheckpoint held, lock_checkpoint(io, checkpoint));
+  if (held.outcome != LockOutcome::free) return false;
   const std::string directory = marks_path(checkpoint);
   const Marks said = read_marks(io, directory);
   const bool is_gone = std::ranges::any_of(said.marks, [&](const Mark& mark) {

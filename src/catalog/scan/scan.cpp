@@ -31,11 +31,13 @@ bool looks_like_ours(const std::vector<DirEntry>& entries) {
   return has(universal::kManifestPath) && has(parent_path(universal::kManifestCopyPath));
 }
 
-/// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run.
+/// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run. Those that cannot
+/// be looked at count too.
 bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const OtherTools& tools) {
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
-    return entry.kind == FileInfo::Kind::directory && tools.names.step_in(entry.name) &&
-           !tools.recognise(io, join_path(path, entry.name)).format.empty();
+    if (!tools.names.step_in(entry)) return false;
+    const Recognised seen = tools.recognise(io, join_path(path, entry.name));
+    return !seen.format.empty() || seen.unread;
   });
 }
 
@@ -80,14 +82,33 @@ void read_trackers(Io& io, const std::string& run, const std::string& path, cons
   }
 }
 
+/// A file that is a checkpoint alone, by its name and its first bytes.
+void add_file(Io& io, const std::string& run, const std::string& path, const DirEntry& entry, const OtherTools& tools,
+              Folder& out) {
+  const auto step = tools.names.step_in(entry);
+  if (!step || *step > CheckpointName::kGreatest || !tools.recognise) return;
+  Recognised seen = tools.recognise(io, join_path(path, entry.name));
+  if (seen.format.empty() && !seen.unread) return;
+  out.places.push_back({.run = run,
+                        .name = entry.name,
+                        .foreign = true,
+                        .single_file = true,
+                        .format = std::move(seen.format),
+                        .step = step,
+                        .named_metrics = tools.names.metrics_in_file(entry.name),
+                        .unread = std::move(seen.unread)});
+  out.is_restless = true;
+}
+
 void add_child(Io& io, std::string_view store, const std::string& run, const std::string& path, const DirEntry& entry,
                const OtherTools& tools, Folder& out) {
   if (entry.is_link) {
     out.links.push_back({.run = run, .path = entry.name});
     out.is_restless = true;
   }
-  if (entry.kind != FileInfo::Kind::directory || entry.name.starts_with('.')) return;
-  if (entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
+  if (entry.name.starts_with('.') || entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
+  if (entry.kind == FileInfo::Kind::file) return add_file(io, run, path, entry, tools, out);
+  if (entry.kind != FileInfo::Kind::directory) return;
   if (CheckpointName::parse(entry.name)) {
     out.places.push_back({.run = run, .name = entry.name, .link = entry.is_link});
     return;
@@ -103,9 +124,19 @@ void add_child(Io& io, std::string_view store, const std::string& run, const std
   }
   const bool is_run = listed && holds_ours(*listed);  // counted first: detection reads every name
   const auto step = tools.names.step_in(entry.name);
-  const Recognised seen = tools.recognise && !is_run ? tools.recognise(io, below) : Recognised{};
+  Recognised seen;
+  if (!listed)
+    seen.unread = listed.error();
+  else if (tools.recognise && !is_run)
+    seen = tools.recognise(io, below);
   if (seen.unfinished) return;
-  if (!seen.format.empty() && listed && !holds_others(io, below, *listed, tools)) {
+  if (step && *step <= CheckpointName::kGreatest && seen.unread) {
+    out.places.push_back(
+        {.run = run, .name = entry.name, .foreign = true, .step = step, .unread = std::move(seen.unread)});
+    out.is_restless = true;
+    return;
+  }
+  if (!seen.format.empty() && !holds_others(io, below, *listed, tools)) {
     if (!step || *step > CheckpointName::kGreatest)
       return;  // a checkpoint that belongs to no series of steps: nothing to retain it by
     out.places.push_back({.run = run,

@@ -19,8 +19,9 @@ namespace ckpt::catalog {
 
 /// The result of detection for a directory.
 struct Recognised {
-  std::string format{};     ///< "" = nothing that is known
-  bool unfinished = false;  ///< known, and its save never ended: not a checkpoint
+  std::string format{};           ///< "" = nothing that is known
+  bool unfinished = false;        ///< known, and its save never ended: not a checkpoint
+  std::optional<Error> unread{};  ///< why it could not be looked at
 };
 /// Looks at names and first bytes only.
 using Recognise = std::function<Recognised(Io& io, const std::string& directory)>;

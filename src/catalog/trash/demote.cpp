@@ -9,7 +9,7 @@
 #include "catalog/trash/whole.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/io/stat_if_present.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/universal/manifest.hpp"
@@ -46,13 +46,13 @@ Result<ManifestFile> open_manifest(Io& io, const std::string& checkpoint) {
 
 }  // namespace
 
-Result<Claim> Deleter::demote(const Deletion& deletion) {
+Result<LockOutcome> Deleter::demote(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(LockedCheckpoint held, hold_unchanged(deletion));
-  if (held.claim != Claim::free) return held.claim;
+  if (held.outcome != LockOutcome::free) return held.outcome;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile now, open_manifest(io_, path));
-  if (now.manifest.is_dropped(FileClass::optim)) return Claim::vanished;
+  if (now.manifest.is_dropped(FileClass::optim)) return LockOutcome::vanished;
   CKPT_CHECK(universal::check_weights_alone(now.manifest));
   CKPT_CHECK(check_no_strays(find_strays(io_, path, kOptimizerFolder)));
   CKPT_TRY(const std::string revised, universal::revise_manifest(now.text, {FileClass::optim}));
@@ -60,17 +60,17 @@ Result<Claim> Deleter::demote(const Deletion& deletion) {
   CKPT_CHECK(replace_file(io_, now.path, revised));
   // A reader that started before this has its claim by now, and may need the files.
   CKPT_CHECK(check_no_readers(io_, held));
-  if (held.claim != Claim::free) {
+  if (held.outcome != LockOutcome::free) {
     reader_ = held.reader;
     CKPT_TRY(const std::string undone, universal::revise_manifest(revised, {}));
     CKPT_CHECK(replace_file(io_, now.path, undone));
     CKPT_CHECK(replace_file(io_, join_path(path, universal::kManifestCopyPath), undone));
     static_cast<void>(io_.unlink(join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix))));
-    return held.claim;
+    return held.outcome;
   }
   CKPT_CHECK(finish_demotion(entry, revised));
   update_catalog(io_, run_path(entry.run), entry.name, now.manifest);
-  return Claim::free;
+  return LockOutcome::free;
 }
 
 /// The steps after the manifest says that the optimizer is dropped.
@@ -84,7 +84,7 @@ Result<> Deleter::finish_demotion(const TrashEntry& entry, const std::string& ma
 Result<> Deleter::resume_demotion(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_TRY(const LockedCheckpoint held, hold_here(path));
-  if (held.claim != Claim::free) return {};  // being read: the next one
+  if (held.outcome != LockOutcome::free) return {};  // being read: the next one
   const auto whole = hold_whole(io_, path);
   if (!whole) return {};  // it contains links: as for damage
   const auto now = open_manifest(io_, path);
@@ -106,14 +106,14 @@ Result<> Deleter::resume_demotion(const TrashEntry& entry) {
   return write(entry, record);
 }
 
-Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, const std::string& by) {
+Result<LockOutcome> Deleter::restore_optimizer(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   const auto refused = [&](const char* why) {
     return fail(Errc::not_found, fmt::format("{}/{}: undelete its optimizer: {}", entry.run, entry.name, why));
   };
   CKPT_TRY(const LockedCheckpoint held, hold_here(path));
-  if (held.claim == Claim::vanished) return refused("the checkpoint no longer exists");
-  if (held.claim != Claim::free) return held.claim;
+  if (held.outcome == LockOutcome::vanished) return refused("the checkpoint no longer exists");
+  if (held.outcome != LockOutcome::free) return held.outcome;
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   CKPT_TRY(const ManifestFile demoted, open_manifest(io_, path));
   const bool its = demoted.manifest.id.hex() == entry.record.id &&
@@ -125,19 +125,19 @@ Result<Claim> Deleter::restore_optimizer(const TrashEntry& entry, Time now, cons
   now_restoring.record.changed_by = by;
   CKPT_CHECK(write(entry, now_restoring.record));
   CKPT_CHECK(finish_restoration(now_restoring));
-  return Claim::free;
+  return LockOutcome::free;
 }
 
 /// A record of a restoration that was not finished.
 Result<> Deleter::resume_restoration(const TrashEntry& entry) {
   const std::string path = join_path(run_path(entry.run), entry.name);
   CKPT_TRY(const LockedCheckpoint held, hold_here(path));
-  if (held.claim == Claim::vanished) {  // there is no checkpoint to restore it to
+  if (held.outcome == LockOutcome::vanished) {  // there is no checkpoint to restore it to
     TrashRecord record = entry.record;
     record.state = entry.present ? RecordState::trashed : RecordState::purged;
     return write(entry, record);
   }
-  if (held.claim != Claim::free) return {};
+  if (held.outcome != LockOutcome::free) return {};
   CKPT_TRY(const auto whole, hold_whole(io_, path));
   static_cast<void>(io_.unlink(join_path(path, universal::kManifestPath) + std::string(kTemporarySuffix)));
   CKPT_CHECK(io_.sync_dir(path));  // its writer may have been killed right after the rename

@@ -18,7 +18,7 @@
 #include "engine/io/remove_tree.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/io/stat_if_present.hpp"
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/publish/publish.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/run_directory.hpp"
@@ -116,7 +116,7 @@ Result<> Deleter::write(const TrashEntry& entry, const TrashRecord& record) {
 
 Result<LockedCheckpoint> Deleter::hold_here(const std::string& path, const Formerly& formerly) {
   io_.beat();
-  CKPT_TRY(LockedCheckpoint held, hold(io_, path, formerly));
+  CKPT_TRY(LockedCheckpoint held, lock_checkpoint(io_, path, formerly));
   reader_ = held.reader;
   return held;
 }
@@ -124,7 +124,7 @@ Result<LockedCheckpoint> Deleter::hold_here(const std::string& path, const Forme
 /// After a rename into the trash: renames back if a reader started before it.
 Result<> Deleter::give_back(const TrashEntry& entry, LockedCheckpoint& held) {
   auto looked = check_no_readers(io_, held);
-  if (looked && held.claim == Claim::free) return {};
+  if (looked && held.outcome == LockOutcome::free) return {};
   reader_ = held.reader;
   const std::string record = join_path(place(entry.run), entry.kept_as + std::string(kRecordSuffix));
   auto back =
@@ -191,9 +191,9 @@ Result<std::string> Deleter::free_name(const std::string& run, const std::string
 Result<LockedCheckpoint> Deleter::hold_unchanged(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(LockedCheckpoint held, hold_here(path));
-  if (held.claim != Claim::free || !deletion.still) return held;
+  if (held.outcome != LockOutcome::free || !deletion.still) return held;
   CKPT_TRY(const bool still, deletion.still(path));
-  if (!still) held.claim = Claim::vanished;
+  if (!still) held.outcome = LockOutcome::vanished;
   return held;
 }
 
@@ -211,10 +211,10 @@ Result<TrashEntry> Deleter::announce(const Deletion& deletion, std::string_view 
   return entry;
 }
 
-Result<Claim> Deleter::put(const Deletion& deletion) {
+Result<LockOutcome> Deleter::put(const Deletion& deletion) {
   const std::string path = join_path(run_path(deletion.run), deletion.name);
   CKPT_TRY(LockedCheckpoint held, hold_unchanged(deletion));
-  if (held.claim != Claim::free) return held.claim;
+  if (held.outcome != LockOutcome::free) return held.outcome;
   CKPT_TRY(const FileInfo info, io_.stat(path));
   if (info.kind == FileInfo::Kind::directory) {
     const bool ours = CheckpointName::parse(deletion.name).has_value();
@@ -228,10 +228,10 @@ Result<Claim> Deleter::put(const Deletion& deletion) {
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
   if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
   CKPT_CHECK(give_back(entry, held));
-  return held.claim;
+  return held.outcome;
 }
 
-Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::string& by) {
+Result<LockOutcome> Deleter::restore(const TrashEntry& entry, Time now, const std::string& by) {
   const std::string from = join_path(place(entry.run), entry.kept_as);
   const std::string run = run_path(entry.run);
   if (!entry.present && entry.record.state != RecordState::restoring)
@@ -243,27 +243,28 @@ Result<Claim> Deleter::restore(const TrashEntry& entry, Time now, const std::str
   if (!entry.recorded && entry.name.ends_with(kOptimizerSuffix))
     return fail(Errc::io, fmt::format("{}/{}: its deletion record is unreadable", entry.run, entry.name));
   CKPT_TRY(const LockedCheckpoint held, hold_here(from, {.id = entry.record.id}));
-  if (held.claim != Claim::free) return held.claim;
+  if (held.outcome != LockOutcome::free) return held.outcome;
   CKPT_CHECK(make_directory(io_, run));
   CKPT_CHECK(sync_directories(io_, run, store_));
   // While a save counts generations, none is restored between its listing of the run and that of the trash.
   CKPT_TRY(const auto generations, lock_run(io_, run, std::chrono::steady_clock::now() + kRunPatience));
   CKPT_CHECK(move_checkpoint(io_, from, join_path(run, entry.name)));
-  if (!entry.recorded) return Claim::free;
+  if (!entry.recorded) return LockOutcome::free;
   TrashRecord record = entry.record;
   record.state = RecordState::restored;
   record.changed = now;
   record.changed_by = by;
   CKPT_CHECK(write(entry, record));
-  return Claim::free;
+  return LockOutcome::free;
 }
 
 /// With `recycled` its data files go to recycle/.
-Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out) {
+Result<LockOutcome> Deleter::purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled,
+                                       Purged& out) {
   const std::string path = join_path(place(entry.run), entry.kept_as);
   CKPT_TRY(const LockedCheckpoint held,
            hold_here(path, {.id = entry.record.id, .path = join_path(run_path(entry.run), entry.name)}));
-  if (held.claim != Claim::free) return held.claim;
+  if (held.outcome != LockOutcome::free) return held.outcome;
   // Everything in it is found below this one directory, whatever its owner does in the meantime.
   const bool ours = CheckpointName::parse(entry.name).has_value() && entry.record.dropped.empty();
   TrashRecord record = entry.record;
@@ -314,7 +315,7 @@ Result<Claim> Deleter::purge_one(const TrashEntry& entry, Time now, const std::s
   out.bytes += record.bytes - std::min(record.bytes, moved);
   out.recycled_count += moved != 0 ? 1 : 0;
   out.recycled_bytes += moved;
-  return Claim::free;
+  return LockOutcome::free;
 }
 
 Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
@@ -352,7 +353,7 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
     const auto purged = purge_one(entry, now, by, recycled, out);
     if (!purged) {
       out.kept.push_back(fmt::format("{}/{}: {}", entry.run, entry.name, purged.error().message));
-    } else if (*purged != Claim::free && *purged != Claim::vanished) {
+    } else if (*purged != LockOutcome::free && *purged != LockOutcome::vanished) {
       const std::string reader = reader_.empty() ? reader_ : ": " + reader_;
       out.kept.push_back(fmt::format("{}/{}: being read{}", entry.run, entry.name, reader));
     }

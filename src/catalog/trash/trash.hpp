@@ -134,20 +134,20 @@ class Deleter {
   /// `vanished` also if it has changed since the decision.
   /// errors  io, not_durable, no_space; not_done: it stays, as it holds files that are not its own (strays.hpp), or it
   ///         is in the trash although a reader has started
-  Result<Claim> put(const Deletion& deletion);
+  Result<LockOutcome> put(const Deletion& deletion);
 
   /// Drops the optimizer state of a universal checkpoint; weights and everything else are unchanged. `record`: all
   /// members except `dropped`. `vanished` also if it has changed since the decision, or was already demoted.
   /// errors  as put; unsupported: its weights need that state; corrupt, checksum: its manifest. After one of the last
   ///         steps it is demoted, and the next process that opens the trash finishes
-  Result<Claim> demote(const Deletion& deletion);
+  Result<LockOutcome> demote(const Deletion& deletion);
 
   /// The reader because of which the last one was refused, or why it is unknown; empty if it is a process of this host.
   const std::string& reader() const { return reader_; }
 
   /// Brings one back, or its optimizer. `free`: it is back.
   /// errors  target_exists: its name was taken since; not_found: not in the trash; incomplete: it is being purged
-  Result<Claim> restore(const TrashEntry& entry, Time now, const std::string& by);
+  Result<LockOutcome> restore(const TrashEntry& entry, Time now, const std::string& by);
 
   struct Purged {
     std::vector<TrashEntry> gone{};    ///< as they were in the trash
@@ -192,9 +192,9 @@ class Deleter {
   Result<> finish_demotion(const TrashEntry& entry, const std::string& manifest);
   Result<> resume_restoration(const TrashEntry& entry);
   Result<> finish_restoration(const TrashEntry& entry);
-  Result<Claim> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
+  Result<LockOutcome> restore_optimizer(const TrashEntry& entry, Time now, const std::string& by);
   Result<std::string> free_name(const std::string& run, const std::string& name);
-  Result<Claim> purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out);
+  Result<LockOutcome> purge_one(const TrashEntry& entry, Time now, const std::string& by, bool recycled, Purged& out);
   Result<> make_way(const std::vector<TrashEntry>& going, std::uint64_t sets, std::set<RecycledSet>& kept, Purged& out);
   Result<std::uint64_t> retire(const TrashEntry& entry);
   Result<> forget_old(const std::vector<TrashEntry>& entries, Time now);

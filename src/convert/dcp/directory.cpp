@@ -20,16 +20,6 @@ std::optional<std::uint64_t> metadata_rank_of(std::string_view name) {
 
 }  // namespace
 
-std::optional<std::uint64_t> rank_of(std::string_view file_name) {
-  const std::size_t bar = file_name.rfind('_');
-  if (!file_name.starts_with("__") || !file_name.ends_with(kData) || bar == std::string_view::npos || bar < 3) {
-    return std::nullopt;
-  }
-  if (!parse_number<std::uint32_t>(file_name.substr(bar + 1, file_name.size() - bar - 1 - kData.size())))
-    return std::nullopt;
-  return parse_number<std::uint32_t>(file_name.substr(2, bar - 2));
-}
-
 Directory classify(const std::vector<DirEntry>& entries) {
   Directory out;
   for (const DirEntry& entry : entries) {
@@ -59,12 +49,10 @@ bool is_fsdp_folder(const std::vector<DirEntry>& entries) {
 
 Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
-  if (is_fsdp_folder(place.entries)) {
-    const auto below = place.io.list(join_path(place.root, kFsdpModel));
-    if (below && classify(*below).has_metadata) {
-      const std::string optimizer = place.has(kFsdpOptimizer) ? " and " + std::string(kFsdpOptimizer) : "";
-      return Match{.why = std::string(kFsdpModel) + optimizer + " of Accelerate"};
-    }
+  CKPT_TRY(const std::vector<DirEntry> model, place.list_below(kFsdpModel));
+  if (classify(model).has_metadata) {
+    const std::string optimizer = place.has(kFsdpOptimizer) ? " and " + std::string(kFsdpOptimizer) : "";
+    return Match{.why = std::string(kFsdpModel) + optimizer + " of Accelerate"};
   }
   const Directory seen = classify(place.entries);
   if (!seen.has_metadata && seen.data.empty()) return std::nullopt;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/place.hpp"
+#include "format/torch/dcp_item.hpp"
 
 namespace ckpt::dcp {
 
@@ -27,9 +28,6 @@ Directory classify(const std::vector<DirEntry>& entries);
 constexpr std::string_view kFsdpModel = "pytorch_model_fsdp_0";
 constexpr std::string_view kFsdpOptimizer = "optimizer_0";
 bool is_fsdp_folder(const std::vector<DirEntry>& entries);
-
-/// The rank in `__R_I.distcp`, or nothing.
-std::optional<std::uint64_t> rank_of(std::string_view file_name);
 
 /// Format::detect. Directories of Megatron-LM's distributed format, whose metadata.json names its back end, are not
 /// ours although they are DCP inside.

@@ -65,17 +65,6 @@ Chunk as_run(Box box, Box whole) {
 
 }  // namespace
 
-Box in_model(Box box, const StoredType& type) {
-  if (type.form == StoredType::Form::complex_pair) {
-    box.offset.push_back(0);
-    box.size.push_back(2);
-  } else if (type.form == StoredType::Form::packed_pair) {
-    box.offset.back() *= 2;
-    box.size.back() *= 2;
-  }
-  return box;
-}
-
 ItemIndex::ItemIndex(Metadata metadata, std::vector<StoredType> types, RangeReader reader, std::optional<Codec> codec,
                      std::vector<std::uint64_t> decoded_bytes)
     : metadata_(std::move(metadata)),

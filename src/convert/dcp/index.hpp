@@ -9,23 +9,11 @@
 
 #include "convert/dcp/item.hpp"
 #include "convert/dcp/ranges.hpp"
+#include "convert/stored_type.hpp"
 #include "format/model/model.hpp"
 #include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {
-
-/// How an entry's torch elements become elements of the model.
-struct StoredType {
-  Dtype dtype = Dtype::u8;
-  enum class Form : std::uint8_t {
-    plain,
-    complex_pair,  ///< a further last dimension of 2
-    packed_pair,   ///< F4: the last dimension counts twice as many elements
-  } form = Form::plain;
-};
-
-/// A box of torch's elements as one of the model's.
-Box in_model(Box box, const StoredType& type);
 
 /// The chunks of a DCP directory. Boxes come from `.metadata`; the location of an item's bytes is stored inside the
 /// item, and is read on first use, together with the items that follow it in its file; a compressed item has to be

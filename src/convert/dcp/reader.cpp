@@ -19,6 +19,7 @@
 #include "convert/dcp/objects.hpp"
 #include "convert/dcp/safetensors_blobs.hpp"
 #include "convert/dcp/writer.hpp"
+#include "convert/dcp_target.hpp"
 #include "convert/format.hpp"
 #include "convert/formats.hpp"
 #include "convert/join_maps.hpp"

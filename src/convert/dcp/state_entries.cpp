@@ -6,8 +6,8 @@
 #include <utility>
 #include <variant>
 
-#include "convert/dcp/entry_set.hpp"
 #include "convert/dcp/training_entries.hpp"
+#include "convert/dcp_entries.hpp"
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
 

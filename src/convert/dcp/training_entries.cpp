@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "convert/apply_rules.hpp"
-#include "convert/dcp/entry_set.hpp"
+#include "convert/dcp_entries.hpp"
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
 #include "format/model/training_state.hpp"

@@ -10,12 +10,12 @@
 #include "convert/deepspeed/files/file_set.hpp"
 #include "convert/deepspeed/files/files.hpp"
 #include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 #include "convert/deepspeed/model_parallel/model_parallel.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/stages/flat_groups.hpp"
@@ -252,7 +252,7 @@ class Reader {
     const std::string doubt = check_part_counts(model_, states.part_counts, rank_count_);
     if (states.stage != stage_ || !doubt.empty()) {
       return fail(file.error(Errc::corrupt, "stage " + std::to_string(states.stage) + " over " +
-                                                std::to_string(states.part_count) + " ranks, where rank 0 has stage " +
+                                                std::to_string(states.part_count) + " ranks, but rank 0 has stage " +
                                                 std::to_string(stage_) + " over " + std::to_string(rank_count_) +
                                                 ": the files are of different saves"));
     }
@@ -340,9 +340,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
     if (is_model_parallel(tag.entries)) return read_model_parallel(io, root, tag, options);
     return Reader(io, root, std::move(tag), options).read();
   };
-  auto map = read();
-  if (map) return map;
-  return fail(under_root(std::move(map).error(), root));
+  return with_paths_under(root, read());
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/io/stat_if_present.hpp"
+
 namespace ckpt::megatron {
 namespace {
 
@@ -19,16 +21,25 @@ tl::unexpected<Error> wrong_tracker(const std::string& tracker, const std::strin
 
 }  // namespace
 
+std::string iteration_folder(std::optional<std::uint64_t> step) {
+  return step ? fmt::format("iter_{:0{}}", *step, kDigits) : std::string(kRelease);
+}
+
+std::string tracker_text(std::optional<std::uint64_t> step) {
+  return step ? std::to_string(*step) : std::string(kRelease);
+}
+
 Result<std::string> tracked_iteration(Io& io, const std::string& root) {
   const std::string tracker = join_path(root, kTracker);
   CKPT_TRY(std::string text, read_small_file(io, tracker, kMostTrackerBytes));
   text.erase(text.find_last_not_of(" \t\r\n") + 1);
   if (text.empty()) return wrong_tracker(tracker, "the file is empty");
   const bool is_number = text.find_first_not_of("0123456789") == std::string::npos;
-  if (!is_number && text != "release") return wrong_tracker(tracker, "names no iteration");
+  if (!is_number && text != kRelease) return wrong_tracker(tracker, "names no iteration");
   const std::string name =
       is_number ? "iter_" + std::string(kDigits - std::min(kDigits, text.size()), '0') + text : text;
-  if (!io.stat(join_path(root, name))) return wrong_tracker(tracker, fmt::format("names {}, which is missing", name));
+  CKPT_TRY(const auto there, stat_if_present(io, join_path(root, name)));
+  if (!there) return wrong_tracker(tracker, fmt::format("names {}, which is missing", name));
   return name;
 }
 
@@ -36,8 +47,10 @@ Result<Layout> layout_of(const Place& place) {
   // DeepSpeed has files of such names, never directories.
   for (const DirEntry& entry : place.entries) {
     const bool is_rank = entry.kind == FileInfo::Kind::directory && entry.name.starts_with("mp_rank_");
-    if (is_rank && place.io.stat(join_path(join_path(place.root, entry.name), "model_optim_rng.pt")))
-      return Layout::rank_files;
+    if (!is_rank) continue;
+    CKPT_TRY(const auto file,
+             stat_if_present(place.io, join_path(join_path(place.root, entry.name), "model_optim_rng.pt")));
+    if (file) return Layout::rank_files;
   }
   if (!place.has("metadata.json")) return Layout::none;
   CKPT_TRY(const std::string head, place.head("metadata.json", kMostTrackerBytes));
@@ -49,6 +62,8 @@ Result<std::optional<Iteration>> find_iteration(const Place& place) {
   if (!place.directory) return std::nullopt;
   if (place.has(kTracker)) {
     const auto name = tracked_iteration(place.io, place.root);
+    // What it says may be wrong, which `open` reports; but that it could not be read decides nothing.
+    if (!name && name.error().code != Errc::incomplete) return fail(name.error());
     if (!name) return Iteration{.directory = {}, .why = std::string(kTracker)};
     Place inner{.io = place.io, .root = join_path(place.root, *name), .directory = true};
     CKPT_TRY(inner.entries, place.io.list(inner.root));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,12 +13,17 @@
 namespace ckpt::megatron {
 
 inline constexpr std::string_view kTracker = "latest_checkpointed_iteration.txt";
+inline constexpr std::string_view kRelease = "release";  ///< instead of an iteration: weights to start from
 
 /// The directory that the tracker in `root` names: iter_0000100, or release.
 ///
 /// errors  incomplete: the tracker is empty, names no iteration, or one that is missing; those of reading it
 /// source  megatron/training/checkpointing.py: read_metadata, get_checkpoint_name
 Result<std::string> tracked_iteration(Io& io, const std::string& root);
+
+/// The directory of an iteration, and the tracker's text that names it; without a step those of a release.
+std::string iteration_folder(std::optional<std::uint64_t> step);
+std::string tracker_text(std::optional<std::uint64_t> step);
 
 /// How the tensors of an iteration's directory are stored.
 enum class Layout : std::uint8_t {

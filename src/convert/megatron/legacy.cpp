@@ -1,16 +1,21 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "convert/formats.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/rank_files.hpp"
 #include "convert/megatron/rank_merge.hpp"
+#include "convert/megatron/rank_writer.hpp"
+#include "convert/megatron/source_state.hpp"
 
 namespace ckpt {
 namespace {
 
 using megatron::Layout;
+
+constexpr std::array kOwnRankNames{megatron::kTracker};
 
 Result<std::optional<Match>> detect_legacy(const Place& place) {
   CKPT_TRY(auto found, megatron::find_iteration(place));
@@ -39,8 +44,15 @@ Format megatron_legacy_format() {
   return {.name = "megatron-legacy",
           .summary = "Megatron-LM's files of ranks: mp_rank_*/model_optim_rng.pt",
           .detect = detect_legacy,
+          .own_names = kOwnRankNames,
           .has_folders = true,
-          .reader = FormatReader{.open = open_legacy}};
+          .reader = FormatReader{.open = open_legacy},
+          .writer = FormatWriter{.lay_out = megatron::lay_out_ranks,
+                                 .fits = megatron::fits,
+                                 .options = megatron::kRankOptions,
+                                 .for_trainers = true,
+                                 .reads_steps = true,
+                                 .holds_blobs = true}};
 }
 
 }  // namespace ckpt

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "format/model/object_tree.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
@@ -31,9 +32,7 @@ std::optional<std::pair<std::uint64_t, std::string_view>> numbered(std::string_v
 }
 
 bool is_zero(const Value& value) {
-  if (const auto* real = std::get_if<double>(&value.v)) return *real == 0;
-  const auto* integer = std::get_if<std::int64_t>(&value.v);
-  return integer != nullptr && *integer == 0;
+  return real_number(&value) == 0.0;
 }
 
 /// The groups of each optimizer, by the prefix of its state dict: "optimizer.optimizer.", "optimizer.1.optimizer.".
@@ -49,6 +48,11 @@ std::map<std::string, std::map<std::uint64_t, Group>> groups_of(const Map& map) 
     if (field == "wd_mult") own.has_decay = !is_zero(object.value);
     if (field == "is_expert_parallel")
       own.is_expert = std::get_if<bool>(&object.value.v) != nullptr && std::get<bool>(object.value.v);
+    if (const auto* list = field == "params" ? std::get_if<List>(&object.value.v) : nullptr) {  // long ones are whole
+      for (std::uint64_t i = 0; i < list->items.size(); ++i)
+        if (const auto id = whole_number(list->items[i].get()); id && *id >= 0)
+          own.ids[i] = static_cast<std::uint64_t>(*id);
+    }
     if (!field.starts_with("params.")) continue;
     field.remove_prefix(std::string_view("params.").size());
     const auto position = parse_number<std::uint64_t>(field);
@@ -58,12 +62,15 @@ std::map<std::string, std::map<std::uint64_t, Group>> groups_of(const Map& map) 
   return out;
 }
 
-/// The parts of a group, in its order; nothing if their number is another than the group's.
-std::optional<std::vector<const Part*>> parts_of(const Group& group, std::span<const Part* const> parts) {
+/// The parts of a group, in its order; nothing if their number is another than the group's. With one expert-parallel rank
+/// experts are in the groups of other weights.
+std::optional<std::vector<const Part*>> parts_of(const Group& group, std::span<const Part* const> parts,
+                                                 bool has_expert_groups) {
   std::vector<const Part*> out;
   for (const Part* part : parts) {
-    const bool has_decay = part->shape.size() != 1 && !part->weight.name.ends_with(".bias");
-    if (has_decay == group.has_decay && part->weight.expert.has_value() == group.is_expert) out.push_back(part);
+    const bool is_expert = has_expert_groups && part->weight.expert.has_value();
+    if (is_decayed(part->weight.name, part->shape) == group.has_decay && is_expert == group.is_expert)
+      out.push_back(part);
   }
   if (out.size() != group.ids.size()) return std::nullopt;
   return out;
@@ -77,13 +84,17 @@ class NumberedState {
   }
 
   Result<FoundState> run() {
-    for (const auto& [prefix, groups] : groups_of(map_)) {
+    const auto all = groups_of(map_);
+    const bool has_expert_groups = std::ranges::any_of(all, [](const auto& one) {
+      return std::ranges::any_of(one.second, [](const auto& group) { return group.second.is_expert; });
+    });
+    for (const auto& [prefix, groups] : all) {
       // "optimizer.optimizer." is the inner one's, beside the masters.
       const bool is_inner = prefix.size() > kInner.size() && prefix.ends_with(kInner);
       const std::string outer = is_inner ? prefix.substr(0, prefix.size() - kInner.size()) : prefix;
       std::unordered_map<std::uint64_t, const Part*> by_id;
       for (const auto& [number, group] : groups) {
-        const auto members = parts_of(group, parts_);
+        const auto members = parts_of(group, parts_, has_expert_groups);
         if (!members) {
           out_.is_unknown = out_.is_unknown || !group.ids.empty();
           continue;
@@ -175,6 +186,10 @@ std::optional<std::vector<std::uint64_t>> offsets_of(std::span<const Part* const
 }
 
 }  // namespace
+
+bool is_decayed(std::string_view name, const Shape& shape) {
+  return shape.size() != 1 && !name.ends_with(".bias");
+}
 
 Result<FoundState> find_numbered_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file) {
   return NumberedState(map, parts, file).run();

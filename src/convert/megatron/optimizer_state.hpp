@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/megatron/rank_part.hpp"
@@ -24,6 +25,9 @@ struct FoundState {
   std::vector<StateOfPart> states{};
   bool is_unknown = false;  ///< there is state that could not be assigned
 };
+
+/// Whether Megatron-LM puts a weight into a group with weight decay: all but biases and norms.
+bool is_decayed(std::string_view name, const Shape& shape);
 
 /// State that is numbered, as torch.optim does: ids count the parameters group by group; in a group they are in the order
 /// of the model. Weights with decay are one group, biases and norms another; experts have groups of their own.

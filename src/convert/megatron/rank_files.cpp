@@ -17,8 +17,6 @@ namespace ckpt::megatron {
 namespace {
 
 constexpr std::string_view kFolder = "mp_rank";
-constexpr std::string_view kModelFile = "model_optim_rng.pt";
-constexpr std::string_view kOptimizerFile = "distrib_optim.pt";
 
 tl::unexpected<Error> incomplete(const std::string& path, const std::string& reason) {
   return fail({.code = Errc::incomplete,
@@ -48,18 +46,6 @@ Result<Map> open_file(Io& io, const std::string& root, const std::string& folder
   return map;
 }
 
-std::uint64_t size_of(const Value& args, std::string_view name, std::uint64_t otherwise) {
-  const Value* value = member(args, name);
-  const auto* number = value == nullptr ? nullptr : std::get_if<std::int64_t>(&value->v);
-  return number == nullptr || *number < 1 ? otherwise : static_cast<std::uint64_t>(*number);
-}
-
-bool is_set(const Value& args, std::string_view name) {
-  const Value* value = member(args, name);
-  const auto* flag = value == nullptr ? nullptr : std::get_if<bool>(&value->v);
-  return flag != nullptr && *flag;
-}
-
 /// Without arguments, of files before 2019, the folders' names tell the sizes.
 RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most) {
   RunShape out;
@@ -72,13 +58,16 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   const Value* args = member(common, "args");
   const Value none{};
   const Value& run = args == nullptr ? none : *args;
+  const auto size = [&](std::string_view name, std::uint64_t otherwise) {
+    return count_argument(run, name).value_or(otherwise);
+  };
   const auto by_name = [&](std::size_t axis) { return axis < most.size() ? most[axis] + 1 : 1; };
-  out.tensor = size_of(run, "tensor_model_parallel_size", by_name(0));
-  out.pipeline = size_of(run, "pipeline_model_parallel_size", by_name(1));
-  out.expert = size_of(run, "expert_model_parallel_size", by_name(2));
-  out.expert_tensor = size_of(run, "expert_tensor_parallel_size", out.tensor);
-  out.chunks = size_of(run, "virtual_pipeline_model_parallel_size", 1);
-  if (const std::uint64_t layers = size_of(run, "num_layers", 0); layers != 0) out.layers = layers;
+  out.tensor = size("tensor_model_parallel_size", by_name(0));
+  out.pipeline = size("pipeline_model_parallel_size", by_name(1));
+  out.expert = size("expert_model_parallel_size", by_name(2));
+  out.expert_tensor = size("expert_tensor_parallel_size", out.tensor);
+  out.chunks = size("virtual_pipeline_model_parallel_size", 1);
+  out.layers = count_argument(run, "num_layers");
   out.is_gated = is_set(run, "swiglu");
   out.is_tied = args == nullptr || !is_set(run, "untie_embeddings_and_output_weights");
   return out;

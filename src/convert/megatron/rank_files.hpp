@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "convert/read_options.hpp"
@@ -11,6 +12,9 @@
 #include "format/result.hpp"
 
 namespace ckpt::megatron {
+
+inline constexpr std::string_view kModelFile = "model_optim_rng.pt";    ///< of each rank's folder
+inline constexpr std::string_view kOptimizerFile = "distrib_optim.pt";  ///< likewise, of the distributed optimizer
 
 /// What one model-parallel rank wrote.
 struct RankFiles {

@@ -21,9 +21,6 @@
 namespace ckpt::megatron {
 namespace {
 
-constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
-constexpr std::string_view kOutput = "output_layer.weight";
-
 /// The chunk of a name "model.NAME" or "model1.NAME", and NAME.
 std::optional<std::pair<std::uint64_t, std::string_view>> in_model(std::string_view name) {
   if (!name.starts_with("model")) return std::nullopt;
@@ -82,7 +79,8 @@ class RankMerge {
       const Map& model = ranks_.files[r].model;
       for (std::size_t t = 0; t < model.tensors.size(); ++t) {
         const auto named = model.tensors[t].role == Role::blob ? std::nullopt : in_model(model.tensors[t].name);
-        if (!named) continue;
+        // Of Transformer Engine's FP8, as bytes: no weight.
+        if (!named || named->second.ends_with("._extra_state")) continue;
         Part part{.rank = r, .tensor = t, .chunk = named->first, .weight = weight_of(named->second, is_local)};
         part.dtype = model.tensors[t].dtype;
         part.shape = model.tensors[t].shape;

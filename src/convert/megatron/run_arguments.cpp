@@ -1,9 +1,9 @@
 #include "convert/megatron/run_arguments.hpp"
 
 #include <array>
-#include <optional>
-#include <string_view>
 #include <utility>
+
+#include "format/model/object_tree.hpp"
 
 namespace ckpt::megatron {
 namespace {
@@ -26,6 +26,15 @@ const Value* member(const Value& value, std::string_view key) {
     if (text != nullptr && *text == key) return item.get();
   }
   return nullptr;
+}
+
+std::optional<std::uint64_t> count_argument(const Value& args, std::string_view name) {
+  const auto number = count(member(args, name));
+  return number == 0 ? std::nullopt : number;
+}
+
+bool is_set(const Value& args, std::string_view name) {
+  return truth(member(args, name)).value_or(false);
 }
 
 void read_run_arguments(const Value& common, Meta& meta) {

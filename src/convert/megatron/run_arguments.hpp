@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
 #include "format/model/model.hpp"
 #include "format/model/value.hpp"
 
@@ -13,5 +17,9 @@ void read_run_arguments(const Value& common, Meta& meta);
 
 /// The value of a text key of a dict, or of an object whose state is a dict; null if there is none.
 const Value* member(const Value& value, std::string_view key);
+/// An argument that counts something; nothing if it is not set, or not positive.
+std::optional<std::uint64_t> count_argument(const Value& args, std::string_view name);
+/// A switch among the arguments: whether it is on.
+bool is_set(const Value& args, std::string_view name);
 
 }  // namespace ckpt::megatron

@@ -2,18 +2,24 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "convert/formats.hpp"
 #include "convert/join_maps.hpp"
+#include "convert/megatron/buckets.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/run_arguments.hpp"
+#include "convert/megatron/source_state.hpp"
+#include "convert/megatron/writer.hpp"
 #include "convert/torch_archive.hpp"
 #include "format/text/error_context.hpp"
+#include "format/torch/flatten_state.hpp"
 
 namespace ckpt {
 namespace {
@@ -25,8 +31,6 @@ constexpr std::array kTrackers{megatron::kTracker};
 constexpr std::array<std::string_view, 1> kSteps{"iter_#"};
 constexpr std::array<std::string_view, 1> kMarkers{"metadata.json"};
 constexpr std::array<std::string_view, 4> kOwnNames{".metadata", "metadata.json", "integrity.json", megatron::kTracker};
-constexpr std::string_view kCommonFile = "common.pt";               // to megatron-core 0.18
-constexpr std::string_view kCommonItem = "common_state/shard_0_1";  // since 0.19
 constexpr std::uint64_t kMostCommonBytes = std::uint64_t{16} << 20;
 
 Result<std::optional<Match>> detect_torch_dist(const Place& place) {
@@ -106,32 +110,63 @@ Result<ValuePtr> read_item(Io& io, const std::string& path, Extent item) {
   return list != nullptr && list->items.size() == 1 ? list->items.front() : value;
 }
 
-/// The state that all ranks have in common, where it is an item: only facts about the run are taken from it, and the
-/// item stays a blob.
-Result<> read_common_item(Io& io, const std::string& root, Map& map) {
-  const auto found = std::ranges::find(map.tensors, kCommonItem, &Tensor::name);
-  if (found == map.tensors.end() || found->role != Role::blob || map.compressed) return {};
-  const std::uint64_t bytes = found->shape.empty() ? 0 : found->shape.front();
-  if (bytes == 0 || bytes > kMostCommonBytes) return {};
+/// The value of an item; null where it is too large to be one that all ranks have in common.
+Result<ValuePtr> read_common_value(Io& io, const std::string& root, const Map& map, std::uint32_t tensor) {
+  const Shape& shape = map.tensors[tensor].shape;
+  const std::uint64_t bytes = shape.empty() ? 0 : shape.front();
+  if (bytes == 0 || bytes > kMostCommonBytes || map.compressed) return ValuePtr{};
   std::optional<Locator> where;
-  const auto index = static_cast<std::size_t>(found - map.tensors.begin());
-  CKPT_CHECK(map.index->chunks(index, {0, bytes}, [&](const PlacedChunk& chunk) -> Result<> {
+  CKPT_CHECK(map.index->chunks(tensor, {0, bytes}, [&](const PlacedChunk& chunk) -> Result<> {
     where = chunk.where;
     return {};
   }));
-  if (!where) return {};
+  if (!where) return ValuePtr{};
   const std::string path = join_path(root, map.files[where->file].path);
-  CKPT_TRY(const ValuePtr common, read_item(io, path, {where->offset, where->offset + bytes}));
-  if (common != nullptr) megatron::read_run_arguments(*common, map.meta);
+  return read_item(io, path, {where->offset, where->offset + bytes});
+}
+
+/// Values of an item become objects of the map, as those of a file are.
+void add_objects(const Path& path, const ValuePtr& value, Map& map) {
+  for (torch::FlatValue& leaf : torch::flatten_state(path, value)) {
+    std::string name = dotted(leaf.path);
+    const bool is_plain = splits_to(name, leaf.path);
+    map.objects.push_back(
+        {.name = std::move(name), .path = is_plain ? Path{} : std::move(leaf.path), .value = *leaf.value});
+  }
+}
+
+/// The state that all ranks have in common, where it is an item. The item stays a blob, too.
+Result<> read_common_item(Io& io, const std::string& root, Map& map) {
+  const auto found = std::ranges::find(map.tensors, megatron::kCommonItem, &Tensor::name);
+  if (found == map.tensors.end() || found->role != Role::blob) return {};
+  CKPT_TRY(const ValuePtr common,
+           read_common_value(io, root, map, static_cast<std::uint32_t>(found - map.tensors.begin())));
+  if (common == nullptr || !std::holds_alternative<Dict>(common->v)) return {};
+  megatron::read_run_arguments(*common, map.meta);
+  add_objects({}, common, map);
+  return {};
+}
+
+/// Buckets of the optimizer become state of the weights, and what their items hold objects.
+Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
+  std::vector<std::pair<std::string, ValuePtr>> values;
+  for (const megatron::BucketItem& item : megatron::bucket_items(map)) {
+    CKPT_TRY(ValuePtr value, read_common_value(io, root, map, item.tensor));
+    values.emplace_back(item.key, std::move(value));
+  }
+  CKPT_TRY(const bool is_resolved, megatron::assign_buckets(map));
+  if (!is_resolved) return {};
+  for (const auto& [key, value] : values)
+    if (value != nullptr) add_objects({"optimizer", key}, value, map);
   return {};
 }
 
 /// The same in a file of its own, which is a part of the checkpoint.
 Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
-  CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, kCommonFile), options));
-  for (MapFile& file : common.files) file.path = kCommonFile;
+  CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, megatron::kCommonFile), options));
+  for (MapFile& file : common.files) file.path = megatron::kCommonFile;
   for (Tensor& tensor : common.tensors)
-    if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", kCommonFile, tensor.name);
+    if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", megatron::kCommonFile, tensor.name);
   Dict top;
   for (const NamedObject& object : common.objects)
     top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
@@ -150,12 +185,13 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
   map.variant = fmt::format("{}, {}", has("metadata.json") ? "torch_dist" : "torch_dcp", map.variant);
   map.meta.framework = "megatron";
   assign_slots(map.tensors);
-  note_forms(map);
-  if (has(kCommonFile)) {
+  if (has(megatron::kCommonFile)) {
     CKPT_CHECK(join_common_file(io, root, options, map));
   } else {
     CKPT_CHECK(read_common_item(io, root, map));
   }
+  CKPT_CHECK(resolve_buckets(io, root, map));
+  note_forms(map);
   return map;
 }
 
@@ -168,7 +204,13 @@ Format megatron_format() {
           .own_names = kOwnNames,
           .has_folders = true,
           .names = {.steps = kSteps, .trackers = kTrackers, .markers = kMarkers},
-          .reader = FormatReader{.open = open_torch_dist}};
+          .reader = FormatReader{.open = open_torch_dist},
+          .writer = FormatWriter{.lay_out = megatron::lay_out,
+                                 .fits = megatron::fits,
+                                 .options = megatron::kTargetOptions,
+                                 .for_trainers = true,
+                                 .reads_steps = true,
+                                 .holds_blobs = true}};
 }
 
 }  // namespace ckpt

@@ -8,6 +8,8 @@
 namespace ckpt::megatron {
 
 inline constexpr std::string_view kLayers = "decoder.layers.";  ///< before the number of a layer
+inline constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
+inline constexpr std::string_view kOutput = "output_layer.weight";
 
 /// How tensor-parallel ranks divide a weight.
 enum class Cut : std::uint8_t {

@@ -48,10 +48,8 @@ Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return detect_file(place);
   if (auto match = detect_directory(place.entries)) return match;
   // Only the slices exist: the consolidation of the save has not run.
-  if (!place.has(kSlicesDirectory)) return std::nullopt;
-  auto below = place.io.list(join_path(place.root, kSlicesDirectory));
-  if (!below) return std::nullopt;
-  auto match = detect_directory(*below);
+  CKPT_TRY(const std::vector<DirEntry> slices, place.list_below(kSlicesDirectory));
+  auto match = detect_directory(slices);
   if (match) match->where = kSlicesDirectory;
   return match;
 }

@@ -246,7 +246,7 @@ class MapBuilder {
     const bool one_id = !shards_.front().id.empty() && std::ranges::all_of(shards_, [&](const Shard& shard) {
       return shard.id == shards_.front().id;
     });
-    return !one_id && !is_one_series(selection_.files);
+    return !one_id && !is_one_file_set(selection_.files);
   }
 
   void describe() {

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::array<std::string_view, 2> kOurStems{"model", "optimizer"};
 
-/// A name of a numbered series: PREFIX-NUMBER-of-TOTAL.safetensors.
+/// A name of a numbered set: PREFIX-NUMBER-of-TOTAL.safetensors.
 struct Numbered {
   std::string prefix;
   std::uint64_t number = 0;
@@ -126,13 +126,13 @@ std::uint64_t slice_rank(std::string_view name) {
   return parse_number<std::uint64_t>(name.substr(0, dash)).value_or(0);
 }
 
-MissingNames missing_of_series(const std::vector<std::string>& names, std::size_t limit) {
-  std::map<std::tuple<std::string, std::uint64_t, std::size_t>, std::set<std::uint64_t>> series;
+MissingNames missing_of_file_sets(const std::vector<std::string>& names, std::size_t limit) {
+  std::map<std::tuple<std::string, std::uint64_t, std::size_t>, std::set<std::uint64_t>> sets;
   for (const std::string& name : names) {
-    if (auto one = as_numbered(name)) series[{std::move(one->prefix), one->total, one->digits}].insert(one->number);
+    if (auto one = as_numbered(name)) sets[{std::move(one->prefix), one->total, one->digits}].insert(one->number);
   }
   MissingNames out;
-  for (const auto& [key, present] : series) {
+  for (const auto& [key, present] : sets) {
     const auto& [prefix, total, digits] = key;
     out.count += total - present.size();
     // Stops after `limit` names: a total out of a file name may be anything.
@@ -148,14 +148,14 @@ MissingNames missing_of_series(const std::vector<std::string>& names, std::size_
   return out;
 }
 
-bool is_one_series(const std::vector<std::string>& names) {
-  std::set<std::tuple<std::string, std::uint64_t, std::size_t>> series;
+bool is_one_file_set(const std::vector<std::string>& names) {
+  std::set<std::tuple<std::string, std::uint64_t, std::size_t>> sets;
   for (const std::string& name : names) {
     auto one = as_numbered(name);
     if (!one) return false;
-    series.emplace(std::move(one->prefix), one->total, one->digits);
+    sets.emplace(std::move(one->prefix), one->total, one->digits);
   }
-  return series.size() == 1;
+  return sets.size() == 1;
 }
 
 Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
@@ -171,7 +171,7 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     if (!index_stem(entry.name).empty()) indexes.push_back(entry.name);
   }
   if (indexes.empty()) {
-    const MissingNames missing = missing_of_series(shards, kNamesShown);
+    const MissingNames missing = missing_of_file_sets(shards, kNamesShown);
     if (missing.count > 0) return missing_files(root, missing.names, missing.count, "by the numbers in their names");
     out.files = std::move(shards);
     return out;

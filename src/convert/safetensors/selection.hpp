@@ -29,23 +29,23 @@ struct Selection {
 /// The file that an index belongs to: "model.safetensors.index.json" -> "model". Empty for other names.
 std::string_view index_stem(std::string_view name);
 
-/// errors   incomplete: a file that the index lists, or a number of a series ("-00002-of-00005"), is missing;
+/// errors   incomplete: a file that the index lists, or a number of a set ("-00002-of-00005"), is missing;
 ///          ambiguous: two indexes place one tensor in different files; corrupt, refused: as hf::parse_index; memory:
 ///          an index that may take more than `limit` bytes of memory
 /// metadata receives the bytes of every index
 Result<Selection> select_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                                std::uint64_t limit, Hasher& metadata);
 
-/// Missing names of numbered series among `names`, at most `limit` of them, and how many there are in total.
-/// "shard-00003-model-00001-of-00002" counts for the series "model" of two, whichever rank wrote it.
+/// Missing names of numbered sets among `names`, at most `limit` of them, and how many there are in total.
+/// "shard-00003-model-00001-of-00002" counts for the set "model" of two, whichever rank wrote it.
 struct MissingNames {
   std::vector<std::string> names{};
   std::uint64_t count = 0;
 };
-MissingNames missing_of_series(const std::vector<std::string>& names, std::size_t limit);
+MissingNames missing_of_file_sets(const std::vector<std::string>& names, std::size_t limit);
 
-/// True when all names are numbers of one series.
-bool is_one_series(const std::vector<std::string>& names);
+/// True when all names are numbers of one set.
+bool is_one_file_set(const std::vector<std::string>& names);
 
 /// The rank that wrote a file of slices, counted from 1 ("shard-00003-model-..."), or 0.
 std::uint64_t slice_rank(std::string_view name);

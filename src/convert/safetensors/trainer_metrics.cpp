@@ -15,13 +15,6 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-std::optional<double> finite_number(const json::Value& value) {
-  if (const double* real = value.real()) return *real;
-  if (const std::uint64_t* natural = value.natural()) return static_cast<double>(*natural);
-  if (const std::int64_t* negative = value.negative()) return static_cast<double>(*negative);
-  return std::nullopt;
-}
-
 bool is_evaluation(std::string_view key) {
   static constexpr std::array<std::string_view, 3> speeds{"_runtime", "_per_second", "_compilation_time"};
   if (!key.starts_with("eval_")) return false;
@@ -46,7 +39,7 @@ std::vector<std::pair<std::string, double>> parse_trainer_metrics(std::string_vi
     const json::Value* at = entry.find("step");
     const bool is_here = at != nullptr && at->natural() != nullptr && *at->natural() == *step->natural();
     for (const auto& [key, value] : *entry.object()) {
-      const auto number = finite_number(value);
+      const auto number = value.number();
       if (number && (key == "loss" || (is_here && is_evaluation(key)))) found[key] = *number;
     }
   }

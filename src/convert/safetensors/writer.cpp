@@ -53,8 +53,8 @@ class Writer {
     } else {
       // Without tensors it is still one file.
       if (!weights.empty() || slots.empty())
-        CKPT_CHECK(add_series(request_.is_adapter() ? kAdapterStem : "model", weights));
-      if (!slots.empty()) CKPT_CHECK(add_series("optimizer", slots));
+        CKPT_CHECK(add_file_set(request_.is_adapter() ? kAdapterStem : "model", weights));
+      if (!slots.empty()) CKPT_CHECK(add_file_set("optimizer", slots));
     }
     list_dropped();
     for (const SmallFile& index : indexes_) out_.small_names.push_back(index.path);
@@ -83,7 +83,7 @@ class Writer {
 
   /// Greedy in the given order, as huggingface_hub's split_state_dict_into_shards_factory: a tensor that does not fit
   /// begins the next file; one above the limit gets a separate file and the current file stays open.
-  Result<> add_series(std::string_view stem, const MetaMembers& members) {
+  Result<> add_file_set(std::string_view stem, const MetaMembers& members) {
     const std::uint64_t unasked = stem == kAdapterStem ? std::numeric_limits<std::uint64_t>::max() : kDefaultShardBytes;
     const std::uint64_t limit = request_.shard_bytes == 0 ? unasked : request_.shard_bytes;
     std::vector<MetaMembers> parts;

@@ -124,9 +124,9 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
 // Units in path order; the first keeps its names.
 void assign_prefixes(std::vector<StateFile>& files) {
   std::sort(files.begin(), files.end(), [](const StateFile& a, const StateFile& b) { return a.path < b.path; });
-  const bool series_is_first = !files.empty() && files.front().listed;
+  const bool file_set_is_first = !files.empty() && files.front().listed;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    const bool keeps = series_is_first ? files[i].listed : i == 0;
+    const bool keeps = file_set_is_first ? files[i].listed : i == 0;
     if (keeps || files[i].listed) continue;
     files[i].prefix = files[i].path + "/";
   }
@@ -187,8 +187,8 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   }
   const auto alone =
       std::ranges::count_if(out.files, [](const StateFile& file) { return !file.listed && file.key.empty(); });
-  const bool has_series = std::ranges::any_of(out.files, &StateFile::listed);
-  out.collection = alone + (has_series ? 1 : 0) > 1;
+  const bool has_file_set = std::ranges::any_of(out.files, &StateFile::listed);
+  out.collection = alone + (has_file_set ? 1 : 0) > 1;
   return out;
 }
 

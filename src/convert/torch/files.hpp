@@ -8,6 +8,7 @@
 
 #include "convert/place.hpp"
 #include "format/hash.hpp"
+#include "format/model/model.hpp"
 
 namespace ckpt::torch {
 
@@ -18,7 +19,7 @@ struct StateFile {
   /// Set: a file of a trainer's state next to the weights, whose names begin with this part: "optimizer" of
   /// optimizer.pt, "rng_state_0" of rng_state_0.pth.
   std::string key{};
-  bool listed = false;  ///< of a series: it holds the tensors listed in the index
+  bool listed = false;  ///< of a set: it holds the tensors listed in the index
 };
 
 /// Which files make up the checkpoint.
@@ -38,7 +39,7 @@ bool begins_torch_file(std::string_view head, std::string_view name);
 
 Result<std::optional<Match>> detect(const Place& place);
 
-/// The torch.save files of a directory. A series with an index is one unit, each other file is one, and the files of a
+/// The torch.save files of a directory. A set of files with an index is one unit, each other file is one, and the files of a
 /// trainer's state belong to it (StateFile::key); in path order the first unit keeps its names, and files of later ones
 /// get "FILE/" before theirs.
 ///

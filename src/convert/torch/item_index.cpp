@@ -65,7 +65,7 @@ Result<std::vector<RankFile>> select_item_files(const std::string& root, const s
     const std::string ending = fmt::format("_{}{}", file->rank, kItemSuffix);
     if (!entry.name.ends_with(ending)) continue;
     file->item = entry.name.substr(0, entry.name.size() - ending.size());
-    file->series = file->stem = file->item;
+    file->file_set = file->stem = file->item;
     file->world = index.world_size;
     there.insert(file->item);
     files.push_back(*std::move(file));

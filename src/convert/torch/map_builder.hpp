@@ -21,7 +21,7 @@ namespace ckpt::torch {
 class MapBuilder {
  public:
   /// root    as the user gave it, for messages
-  /// listed  of a series: tensor -> file
+  /// listed  of a set: tensor -> file
   MapBuilder(std::string root, std::unordered_map<std::string, std::string> listed)
       : root_(std::move(root)), listed_(std::move(listed)) {}
 
@@ -89,7 +89,7 @@ class MapBuilder {
   std::string root_;
   std::unordered_map<std::string, std::string> listed_;
   std::unordered_set<std::string> found_;  ///< of listed_
-  Unlisted unlisted_{};                    ///< tensors of a series
+  Unlisted unlisted_{};                    ///< tensors of a set
   std::vector<Part> parts_;
   std::vector<Item> tensors_;  ///< one for one with map_.tensors and where_
   std::vector<Locator> where_;

@@ -55,15 +55,16 @@ std::optional<RankFile> as_rank_file(std::string_view name) {
   if (digits.starts_with('_')) digits.remove_prefix(1);
   const auto rank = parse_number<std::uint32_t>(digits);
   if (!rank) return std::nullopt;
-  const std::string_view series = stem.substr(0, at);
-  RankFile file{.path = std::string(name), .series = std::string(series), .stem = std::string(series), .rank = *rank};
+  const std::string_view file_set = stem.substr(0, at);
+  RankFile file{
+      .path = std::string(name), .file_set = std::string(file_set), .stem = std::string(file_set), .rank = *rank};
   constexpr std::string_view kWorld = "_world_size_";
-  if (const std::size_t world = series.rfind(kWorld); world != std::string_view::npos) {
-    file.world = parse_number<std::uint32_t>(series.substr(world + kWorld.size()));
-    file.stem = std::string(series.substr(0, world));
+  if (const std::size_t world = file_set.rfind(kWorld); world != std::string_view::npos) {
+    file.world = parse_number<std::uint32_t>(file_set.substr(world + kWorld.size()));
+    file.stem = std::string(file_set.substr(0, world));
     if (file.world) return file;
   }
-  if (series.find("fsdp") == std::string_view::npos && !series.starts_with("optimizer")) return std::nullopt;
+  if (file_set.find("fsdp") == std::string_view::npos && !file_set.starts_with("optimizer")) return std::nullopt;
   return file;
 }
 
@@ -74,10 +75,10 @@ std::optional<RankFile> as_numbered_file(std::string_view name) {
   if (end == std::string_view::npos || end + 1 == stem.size()) return std::nullopt;
   const auto rank = parse_number<std::uint32_t>(stem.substr(end + 1));
   if (!rank) return std::nullopt;
-  const std::size_t series_end = stem.find_last_not_of("_-.", end);
-  if (series_end == std::string_view::npos) return std::nullopt;
-  const std::string series(stem.substr(0, series_end + 1));
-  return RankFile{.path = std::string(name), .series = series, .stem = series, .rank = *rank};
+  const std::size_t set_end = stem.find_last_not_of("_-.", end);
+  if (set_end == std::string_view::npos) return std::nullopt;
+  const std::string file_set(stem.substr(0, set_end + 1));
+  return RankFile{.path = std::string(name), .file_set = file_set, .stem = file_set, .rank = *rank};
 }
 
 bool holds_distributed(const pickle::Graph& graph) {
@@ -89,16 +90,17 @@ bool holds_distributed(const pickle::Graph& graph) {
 
 Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vector<RankFile> files) {
   std::sort(files.begin(), files.end(), [](const RankFile& a, const RankFile& b) {
-    return std::tuple(!is_weights(a), a.stem, a.series, a.rank) < std::tuple(!is_weights(b), b.stem, b.series, b.rank);
+    return std::tuple(!is_weights(a), a.stem, a.file_set, a.rank) <
+           std::tuple(!is_weights(b), b.stem, b.file_set, b.rank);
   });
   for (std::size_t begin = 0; begin < files.size();) {
     std::size_t end = begin;
-    while (end < files.size() && files[end].series == files[begin].series) ++end;
+    while (end < files.size() && files[end].file_set == files[begin].file_set) ++end;
     const RankFile& first = files[begin];
     if (end < files.size() && files[end].stem == first.stem) {
       return fail(
           {.code = Errc::ambiguous,
-           .message = fmt::format("{}: two series of one kind, {} and {}", root, first.series, files[end].series),
+           .message = fmt::format("{}: two sets of one kind, {} and {}", root, first.file_set, files[end].file_set),
            .file = join_path(root, files[end].path),
            .hint = "move the unwanted one to a separate directory"});
     }
@@ -133,19 +135,19 @@ Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vec
 }
 
 Error RankFilesBuilder::at(Error error, const Part& part, const Path& path) const {
-  const std::string name = series_prefix(part.file) + dotted(path);
+  const std::string name = set_prefix(part.file) + dotted(path);
   if (error.offset) *error.offset += part.archive.pickle_bytes.begin;
   error = with_context(std::move(error), part.path + ": " + name);
   error.file = part.path;
   return with_tensor(std::move(error), name);
 }
 
-std::string RankFilesBuilder::series_prefix(const RankFile& file) const {
-  return file.series == first_series_ || !file.item.empty() ? std::string() : file.series + "/";
+std::string RankFilesBuilder::set_prefix(const RankFile& file) const {
+  return file.file_set == first_set_ || !file.item.empty() ? std::string() : file.file_set + "/";
 }
 
 Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std::string& path, TorchArchive archive) {
-  if (map_.files.empty()) first_series_ = file.series;
+  if (map_.files.empty()) first_set_ = file.file_set;
   auto tree = read_tree(archive.graph);
   if (!tree) {
     Error error = std::move(tree).error();
@@ -256,7 +258,7 @@ Result<> RankFilesBuilder::add_sharded(Part& part, const Path& path, const Shard
 Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Path path, const TensorView& view,
                                                                   const Shape& global) {
   const bool own = part.file.rank > 0 && is_random_state(view, path);
-  Item item{.prefix = own ? part.file.path + "/" : series_prefix(part.file), .path = std::move(path)};
+  Item item{.prefix = own ? part.file.path + "/" : set_prefix(part.file), .path = std::move(path)};
   const std::string key = item.prefix + '\0' + dotted_escaped(item.path);
   ViewKey seen{view.storage_key + ' ' + view.dtype_name, {view.storage_offset}};
   seen.second.insert(seen.second.end(), view.shape.begin(), view.shape.end());
@@ -266,7 +268,7 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
 
   const auto known = tensor_of_.find(key);
   if (known != tensor_of_.end()) {
-    const Known& tensor = known_[known->second];
+    const Collected& tensor = collected_[known->second];
     if (tensor.dtype_name != view.dtype_name || tensor.shape != global) {
       return fail(Errc::corrupt, std::string(tensor.dtype_name != view.dtype_name ? "its dtype" : "its shape") +
                                      " differs from that in " + tensor.first_file);
@@ -278,7 +280,7 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
     if (empty || (same != part.views.end() && same->second == tie->second)) return std::nullopt;
     return fail(Errc::corrupt, "tied to another tensor on an earlier rank, and not on this one");
   }
-  if (same != part.views.end() && known_[same->second].shape == global) {
+  if (same != part.views.end() && collected_[same->second].shape == global) {
     tie_of_.emplace(key, same->second);
     tied_.push_back(std::move(item));
     tied_to_.push_back(same->second);
@@ -295,7 +297,7 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
                           .shape = std::move(type.shape),
                           .role = is_random_state(view, item.path) ? Role::blob : Role::param,
                           .true_dtype = std::move(type.true_dtype)});
-  known_.push_back({global, view.dtype_name, part.file.path});
+  collected_.push_back({global, view.dtype_name, part.file.path});
   tensors_.push_back(std::move(item));
   tensor_of_.emplace(key, index);
   if (!empty) part.views.emplace(std::move(seen), index);
@@ -312,7 +314,7 @@ Result<> RankFilesBuilder::place(const Part& part, std::uint32_t tensor, const T
   }
   CKPT_TRY(Locator where, part.archive.locate(own, part.index));
   TensorView whole = view;
-  whole.shape = known_[tensor].shape;
+  whole.shape = collected_[tensor].shape;
   CKPT_TRY(const ModelType type, model_type(whole));
   pieces_.push_back({tensor, Chunk{.box = in_model(piece.box, whole.shape, type)}, std::move(where)});
   return {};
@@ -324,7 +326,7 @@ Result<> RankFilesBuilder::add_object(const Part& part, Path path, NodeId node) 
   NamedObject object{.name = "object", .value = **value};
   auto text = universal::build_objects({}, std::span(&object, 1));
   if (!text) return fail(at(std::move(text).error(), part, path));
-  Item item{.prefix = series_prefix(part.file), .path = std::move(path)};
+  Item item{.prefix = set_prefix(part.file), .path = std::move(path)};
   const auto [first, is_new] =
       object_of_.emplace(item.prefix + '\0' + dotted_escaped(item.path), hash128(std::string_view(*text)));
   if (!is_new) {
@@ -349,13 +351,13 @@ void RankFilesBuilder::keep_pickle(const Part& part) {
   const Extent bytes = part.archive.pickle_bytes;
   const auto index = static_cast<std::uint32_t>(tensors_.size());
   tensors_.push_back({.prefix = part.file.path + "/", .path = {"data.pkl"}});
-  known_.push_back({{bytes.size()}, "uint8", part.file.path});
+  collected_.push_back({{bytes.size()}, "uint8", part.file.path});
   map_.tensors.push_back({.name = "data.pkl", .dtype = Dtype::u8, .shape = {bytes.size()}, .role = Role::blob});
   pieces_.push_back({index, Chunk{.box = Box::whole({bytes.size()})},
                      Locator{.file = part.index, .offset = bytes.begin, .dtype = Dtype::u8}});
 }
 
-/// The path inside the file, after the series or file where its name is before it.
+/// The path inside the file, after the set or file where its name is before it.
 Path RankFilesBuilder::map_path(const Item& item) {
   Path path = item.path;
   if (!item.prefix.empty()) path.insert(path.begin(), item.prefix.substr(0, item.prefix.size() - 1));

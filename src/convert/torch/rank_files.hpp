@@ -21,17 +21,17 @@
 
 namespace ckpt::torch {
 
-/// One rank's file of a series: "model_world_size_4_rank_0.pt" (verl), "pytorch_model_fsdp_0_rank2.bin" (Accelerate).
+/// One rank's file of a set: "model_world_size_4_rank_0.pt" (verl), "pytorch_model_fsdp_0_rank2.bin" (Accelerate).
 struct RankFile {
-  std::string path{};    ///< relative to the root
-  std::string series{};  ///< "model_world_size_4", "pytorch_model_fsdp_0"
-  std::string stem{};    ///< the series without its world size: "model"
+  std::string path{};      ///< relative to the root
+  std::string file_set{};  ///< "model_world_size_4", "pytorch_model_fsdp_0"
+  std::string stem{};      ///< the set without its world size: "model"
   std::uint64_t rank = 0;
   std::optional<std::uint64_t> world{};  ///< if the name, or other files, show it
   /// torch_checkpointing: the item that the file is a rank's part of, which is the first part of all paths in it.
   std::string item{};
 };
-/// The rank in the name; nothing if the name is not of a known series.
+/// The rank in the name; nothing if the name is not of a known set.
 std::optional<RankFile> as_rank_file(std::string_view name);
 /// A file whose name ends in a number, "model_0.pt": a rank's only if its tensors are distributed (holds_distributed),
 /// else the number may be a step.
@@ -39,16 +39,16 @@ std::optional<RankFile> as_numbered_file(std::string_view name);
 /// Whether a pickle has DTensors or ShardedTensors.
 bool holds_distributed(const pickle::Graph& graph);
 
-/// Rank files in order: weights first, then series by name; in a series by rank.
-/// errors  incomplete: a rank's file is missing, naming it; ambiguous: a series of two world sizes
+/// Rank files in order: weights first, then sets by name; in a set by rank.
+/// errors  incomplete: a rank's file is missing, naming it; ambiguous: a set of two world sizes
 Result<std::vector<RankFile>> order_rank_files(const std::string& root, std::vector<RankFile> files);
 
 /// Joins the files of all ranks into one map, one pickle at a time: add each file in the order of order_rank_files,
 /// then build; do not use the builder afterwards.
 ///
 /// A DTensor's parts are placed by its mesh and placements, a ShardedTensor's by their offsets. A plain tensor is a
-/// replica on every rank, but a random state belongs to its rank. Names of the first series stay; later
-/// series get the prefix "SERIES/", items their own name. What belongs to one rank, a random state or an object that
+/// replica on every rank, but a random state belongs to its rank. Names of the first set stay; those of later
+/// file_set get the prefix "SET/", items their own name. What belongs to one rank, a random state or an object that
 /// differs from the first rank's, gets the prefix "FILE/".
 class RankFilesBuilder {
  public:
@@ -65,12 +65,12 @@ class RankFilesBuilder {
   using ViewKey = std::pair<std::string, std::vector<std::uint64_t>>;
   /// Something that will have a name.
   struct Item {
-    std::string prefix{};  ///< "", "SERIES/" or "FILE/"
+    std::string prefix{};  ///< "", "SET/" or "FILE/"
     Path path{};
     std::string name{};
   };
   /// A tensor of the map while its pieces are collected.
-  struct Known {
+  struct Collected {
     Shape shape{};  ///< as torch counts elements
     std::string dtype_name{};
     std::string first_file{};
@@ -97,14 +97,14 @@ class RankFilesBuilder {
   Result<> place(const Part& part, std::uint32_t tensor, const TensorView& view, const LocalPiece& piece);
   Result<> add_object(const Part& part, Path path, pickle::NodeId node);
   void keep_pickle(const Part& part);
-  std::string series_prefix(const RankFile& file) const;
+  std::string set_prefix(const RankFile& file) const;
   Error at(Error error, const Part& part, const Path& path) const;
   static Path map_path(const Item& item);
 
   std::string root_;
-  std::string first_series_;
-  std::vector<Item> tensors_;  // one for one with map_.tensors and known_
-  std::vector<Known> known_;
+  std::string first_set_;
+  std::vector<Item> tensors_;  // one for one with map_.tensors and collected_
+  std::vector<Collected> collected_;
   std::vector<Piece> pieces_;
   std::vector<Item> tied_;
   std::vector<std::uint32_t> tied_to_;

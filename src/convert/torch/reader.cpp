@@ -13,6 +13,7 @@
 #include "convert/torch/files.hpp"
 #include "convert/torch/item_index.hpp"
 #include "convert/torch/map_builder.hpp"
+#include "convert/torch/name_metrics.hpp"
 #include "convert/torch/rank_files.hpp"
 #include "convert/torch/writer.hpp"
 #include "format/torch/archive_layout.hpp"
@@ -25,9 +26,11 @@ namespace {
 constexpr std::array<std::string_view, 3> kFileSuffixes{".pt", ".pth", ".bin"};
 constexpr std::array<std::string_view, 2> kOwnNames{"*.bin.index.json", kItemIndexName};
 // Accelerate and older trainers: checkpoint_10, step_10, ckpt-10; Lightning: epoch=1-step=10.ckpt.
-constexpr std::array<std::string_view, 6> kSteps{"checkpoint_#", "step_#", "step#", "ckpt-#", "ckpt_#", "*step=#*"};
+constexpr std::array<std::string_view, 7> kSteps{"checkpoint_#", "step_#", "step#",   "ckpt-#",
+                                                 "ckpt_#",       "ck_#",   "*step=#*"};
+constexpr std::array<std::string_view, 3> kStepFileSuffixes{".ckpt", ".pt", ".pth"};
 constexpr std::array<std::string_view, 1> kMarkers{"pytorch_model.bin.index.json"};
-constexpr std::size_t kSeriesHeadBytes = 512;
+constexpr std::size_t kStepFileHeadBytes = 512;
 
 // Opens one file and hands it over.
 template <class Use>
@@ -44,7 +47,7 @@ Result<> with_archive(Io& io, const std::string& path, const pickle::Budget& bud
   return closed;
 }
 
-// One file per rank: the series is joined, other torch.save files of the directory are skipped.
+// One file per rank: the set is joined, other torch.save files of the directory are skipped.
 Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<RankFile>& files,
                             const pickle::Budget& budget, Hasher& metadata) {
   RankFilesBuilder builder(root);
@@ -61,19 +64,19 @@ Result<Map> open_rank_files(Io& io, const std::string& root, const std::vector<R
 // Files whose names end in a number are ranks' files if the first of them holds distributed tensors.
 Result<std::vector<RankFile>> numbered_rank_files(Io& io, const std::string& root, const std::vector<DirEntry>& entries,
                                                   const pickle::Budget& budget) {
-  std::map<std::string, std::vector<RankFile>> series;
+  std::map<std::string, std::vector<RankFile>> sets;
   for (const DirEntry& entry : entries) {
     if (entry.kind != FileInfo::Kind::file) continue;
     auto file = as_numbered_file(entry.name);
     if (!file) continue;
-    std::vector<RankFile>& files = series[file->series];
+    std::vector<RankFile>& files = sets[file->file_set];
     files.push_back(*std::move(file));
   }
   const Place place{.io = io, .root = root, .directory = true};
   std::vector<RankFile> out;
-  for (auto& [name, files] : series) {
+  for (auto& [name, files] : sets) {
     const std::string& first = std::ranges::min_element(files, {}, &RankFile::rank)->path;
-    CKPT_TRY(const std::string head, place.head(first, kSeriesHeadBytes));
+    CKPT_TRY(const std::string head, place.head(first, kStepFileHeadBytes));
     if (!begins_torch_file(head, first)) continue;
     bool distributed = false;
     CKPT_CHECK(with_archive(io, join_path(root, first), budget, [&](FileInfo, TorchArchive archive) -> Result<> {
@@ -144,7 +147,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.collection = set.collection;
   if (map.collection)
     map.findings.push_back({.severity = Severity::warning,
-                            .text = fmt::format("{} files, from {} to {}, form no series and are read as one "
+                            .text = fmt::format("{} files, from {} to {}, form no numbered set and are read as one "
                                                 "checkpoint; if they are separate checkpoints, name one of them",
                                                 set.files.size(), set.files.front().path, set.files.back().path),
                             .file = root});
@@ -203,7 +206,10 @@ Format torch_format() {
           .detect = torch::detect,
           .suffixes = torch::kFileSuffixes,
           .own_names = torch::kOwnNames,
-          .names = {.steps = torch::kSteps, .markers = torch::kMarkers},
+          .names = {.steps = torch::kSteps,
+                    .markers = torch::kMarkers,
+                    .file_suffixes = torch::kStepFileSuffixes,
+                    .name_metrics = torch::metrics_in_name},
           .reader = FormatReader{.open = torch::open, .open_beside = torch::open_beside},
           .writer = FormatWriter{.lay_out = torch::lay_out,
                                  .suffixes = torch::kFileSuffixes,

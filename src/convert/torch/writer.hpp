@@ -5,7 +5,7 @@
 
 namespace ckpt::torch {
 
-/// One file if the target has a suffix of torch files. Else a directory: weights in the series
+/// One file if the target has a suffix of torch files. Else a directory: weights in the set
 /// pytorch_model-0000K-of-0000N.bin with pytorch_model.bin.index.json (one file: pytorch_model.bin), divided as by
 /// transformers, and the trainer's state (trainer_folder.hpp).
 /// errors  unsupported: an element type that torch lacks; refused: as WholeObject

@@ -65,7 +65,7 @@ Result<> OffloadStore::Impl::read_on(offload::Tensor& tensor, std::size_t part, 
     auto acquired = acquire(lock);
     auto reserve = acquired || shared.broken ? std::nullopt : shared.memory.take_reserve();
     if (!acquired && !reserve) return fail(std::move(acquired).error());
-    BufferPool::Lease buffer = acquired ? std::move(*acquired) : std::move(*reserve);
+    BufferPool::Buffer buffer = acquired ? std::move(*acquired) : std::move(*reserve);
     tensor.parts[part].ahead = true;
     shared.memory.use(tensor.parts[part]);
     shared.begin_read(tensor, part, std::move(buffer), true);

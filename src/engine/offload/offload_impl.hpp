@@ -38,7 +38,7 @@ struct OffloadStore::Impl {
   }
   offload::Tensor& make(const std::string& name);
 
-  Result<BufferPool::Lease> acquire(offload::Lock& lock);
+  Result<BufferPool::Buffer> acquire(offload::Lock& lock);
   std::size_t retry_all();
   void end_transfers(offload::Tensor& tensor, offload::Lock& lock);
   void forget(const std::string& name, offload::Lock& lock);

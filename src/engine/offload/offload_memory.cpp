@@ -6,20 +6,20 @@
 
 namespace ckpt::offload {
 
-std::optional<BufferPool::Lease> Memory::take(bool demand) {
+std::optional<BufferPool::Buffer> Memory::take(bool demand) {
   if (buffers_ < limit()) return take_reserve();
   if (!used_.empty()) return give_up(used_.begin());
   if (demand && !ahead_.empty()) return give_up(std::prev(ahead_.end()));
   return std::nullopt;
 }
 
-std::optional<BufferPool::Lease> Memory::take_reserve() {
-  auto lease = pool_.try_acquire();
-  if (lease) peak_buffers_ = std::max(peak_buffers_, ++buffers_);
-  return lease;
+std::optional<BufferPool::Buffer> Memory::take_reserve() {
+  auto buffer = pool_.try_acquire();
+  if (buffer) peak_buffers_ = std::max(peak_buffers_, ++buffers_);
+  return buffer;
 }
 
-BufferPool::Lease Memory::give_up(std::list<std::pair<Tensor*, std::size_t>>::iterator victim) {
+BufferPool::Buffer Memory::give_up(std::list<std::pair<Tensor*, std::size_t>>::iterator victim) {
   Part& part = victim->first->parts[victim->second];
   unlist(part);
   part.state = Part::State::absent;
@@ -55,8 +55,8 @@ void Memory::drop(Part& part) {
   if (part.buffer) give_back(std::exchange(part.buffer, {}));
 }
 
-void Memory::give_back(BufferPool::Lease lease) {
-  lease.reset();
+void Memory::give_back(BufferPool::Buffer buffer) {
+  buffer.reset();
   --buffers_;
 }
 

@@ -29,7 +29,7 @@ struct Part {
   bool ahead = false;          ///< read ahead, not yet requested: evicted last
   bool pinned = false;         ///< the caller copies from or to it: not evictable
   std::uint64_t last_use = 0;  ///< put, asked for, or had; see Memory::use
-  BufferPool::Lease buffer{};
+  BufferPool::Buffer buffer{};
 
  private:
   friend class Memory;
@@ -64,10 +64,10 @@ class Memory {
 
   /// A free buffer, else that of the least recently used clean part. Parts read ahead are evicted only for `demand`,
   /// the last requested one first, because it is needed last.
-  std::optional<BufferPool::Lease> take(bool demand);
+  std::optional<BufferPool::Buffer> take(bool demand);
   /// The reserved buffer that `take` never returns: tensors on disk can be read even if all others hold unwritable
   /// data. Nothing if it is in use.
-  std::optional<BufferPool::Lease> take_reserve();
+  std::optional<BufferPool::Buffer> take_reserve();
   /// Whether the reserve is out: the next part that can be dropped must be.
   bool reserve_is_out() const { return buffers_ > limit(); }
   /// Buffers that tensors may hold.
@@ -86,11 +86,11 @@ class Memory {
   std::size_t buffer_bytes() const { return pool_.buffer_bytes(); }
   std::string page_kind() const { return pool_.page_kind(); }
   /// A buffer that `take` gave and no part holds goes back.
-  void give_back(BufferPool::Lease lease);
+  void give_back(BufferPool::Buffer buffer);
 
  private:
   void unlist(Part& part);
-  BufferPool::Lease give_up(std::list<std::pair<Tensor*, std::size_t>>::iterator victim);
+  BufferPool::Buffer give_up(std::list<std::pair<Tensor*, std::size_t>>::iterator victim);
 
   BufferPool& pool_;
   std::list<std::pair<Tensor*, std::size_t>> used_;   // clean parts, the longest unused first

@@ -44,11 +44,11 @@ Result<> OffloadStore::Impl::put_whole(offload::Tensor* old, const std::string& 
       ++own;
     }
   }
-  std::vector<BufferPool::Lease> buffers;
+  std::vector<BufferPool::Buffer> buffers;
   while (own + buffers.size() < count) {
     auto buffer = acquire(lock);
     if (!buffer) {
-      for (BufferPool::Lease& each : buffers) shared.memory.give_back(std::move(each));
+      for (BufferPool::Buffer& each : buffers) shared.memory.give_back(std::move(each));
       for (std::size_t i = 0; old != nullptr && i < old->parts.size(); ++i) {
         old->parts[i].pinned = false;
         shared.memory.update_lists(*old, i);

@@ -78,7 +78,7 @@ OffloadStore::~OffloadStore() {
   }
   shared.work.notify_one();
   impl_->thread.join();
-  shared.removed.clear();  // remaining ones if the thread had ended before; their leases go before the pool
+  shared.removed.clear();  // remaining ones if the thread had ended before; their buffers go before the pool
   shared.rest.clear();
 }
 
@@ -118,7 +118,7 @@ offload::Tensor& OffloadStore::Impl::make(const std::string& name) {
 // --- buffers -------------------------------------------------------------------------------------------------------
 
 /// A buffer for the caller, which waits until one is free. Fails only if all hold unwritable data.
-Result<BufferPool::Lease> OffloadStore::Impl::acquire(Lock& lock) {
+Result<BufferPool::Buffer> OffloadStore::Impl::acquire(Lock& lock) {
   bool retried = false;
   for (;;) {
     if (shared.broken) return fail(*shared.broken);

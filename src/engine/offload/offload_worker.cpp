@@ -19,7 +19,7 @@ constexpr std::size_t kSerialDigits = 8;  // at least
 
 // --- both threads ------------------------------------------------------------------------------------------------
 
-void Shared::begin_read(Tensor& tensor, std::size_t part, BufferPool::Lease buffer, bool is_urgent) {
+void Shared::begin_read(Tensor& tensor, std::size_t part, BufferPool::Buffer buffer, bool is_urgent) {
   tensor.parts[part].buffer = std::move(buffer);
   tensor.parts[part].state = Part::State::reading;
   ++tensor.under_way;

@@ -54,7 +54,7 @@ struct Shared {
   std::uint64_t write_failures = 0;
   bool direct = true;
 
-  void begin_read(Tensor& tensor, std::size_t part, BufferPool::Lease buffer, bool is_urgent);
+  void begin_read(Tensor& tensor, std::size_t part, BufferPool::Buffer buffer, bool is_urgent);
   void begin_write(Tensor& tensor, std::size_t part);
   /// Begins the reads of prefetches for which there are buffers.
   void begin_wanted();

@@ -214,6 +214,17 @@ Result<ScratchFile> ScratchFile::open_in(const std::string& directory) {
   return ScratchFile(named);
 }
 
+Result<> ScratchFile::write(std::string_view bytes) {
+  std::uint64_t at = 0;
+  while (at < bytes.size()) {
+    const ssize_t written = ::pwrite(descriptor_, bytes.data() + at, bytes.size() - at, static_cast<off_t>(at));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return fail(Errc::io, std::string("write a temporary file: ") + std::strerror(errno));
+    at += static_cast<std::uint64_t>(written);
+  }
+  return {};
+}
+
 ScratchFile::ScratchFile(ScratchFile&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 ScratchFile& ScratchFile::operator=(ScratchFile&& other) noexcept {

@@ -19,6 +19,8 @@ class ScratchFile {
   static Result<ScratchFile> open_small();
   /// For files as large as a checkpoint: in /var/tmp, which is rarely in memory, else in /tmp.
   static Result<ScratchFile> open_large();
+  /// Writes at the beginning.
+  Result<> write(std::string_view bytes);
   ScratchFile(ScratchFile&& other) noexcept;
   ScratchFile& operator=(ScratchFile&& other) noexcept;
   ~ScratchFile();

@@ -17,11 +17,11 @@ Result<LockedCheckpoint> hold_lock(Io& io, const std::string& checkpoint) {
   if (lock) return LockedCheckpoint{.lock = *std::move(lock)};
   switch (lock.error().code) {
     case Errc::locked:
-      return LockedCheckpoint{.claim = Claim::read};
+      return LockedCheckpoint{.outcome = LockOutcome::read};
     case Errc::unsupported:
-      return LockedCheckpoint{.claim = Claim::unknown};
+      return LockedCheckpoint{.outcome = LockOutcome::unknown};
     case Errc::not_found:
-      return LockedCheckpoint{.claim = Claim::vanished};
+      return LockedCheckpoint{.outcome = LockOutcome::vanished};
     default:
       return fail(std::move(lock).error());
   }
@@ -29,9 +29,9 @@ Result<LockedCheckpoint> hold_lock(Io& io, const std::string& checkpoint) {
 
 }  // namespace
 
-Result<LockedCheckpoint> hold(Io& io, const std::string& checkpoint, const Formerly& formerly) {
+Result<LockedCheckpoint> lock_checkpoint(Io& io, const std::string& checkpoint, const Formerly& formerly) {
   CKPT_TRY(LockedCheckpoint held, hold_lock(io, checkpoint));
-  if (held.claim == Claim::read || held.claim == Claim::vanished) return held;
+  if (held.outcome == LockOutcome::read || held.outcome == LockOutcome::vanished) return held;
   const LockScope scope = io.lock_scope(checkpoint);
   if (scope.reach == LockReach::everyone) return held;
   for (const std::string& store : stores_above(io, scope.path)) {
@@ -42,10 +42,10 @@ Result<LockedCheckpoint> hold(Io& io, const std::string& checkpoint, const Forme
   }
   if (held.claimed.empty()) {
     // Outside of stores there are no claims.
-    if (scope.reach == LockReach::host) held.claim = Claim::unknown;
+    if (scope.reach == LockReach::host) held.outcome = LockOutcome::unknown;
     return held;
   }
-  held.claim = Claim::free;
+  held.outcome = LockOutcome::free;
   CKPT_CHECK(check_no_readers(io, held));
   return held;
 }
@@ -54,13 +54,13 @@ Result<> check_no_readers(Io& io, LockedCheckpoint& held) {
   for (const LockedCheckpoint::Claimed& claimed : held.claimed) {
     CKPT_TRY(const Claims claims, watch_claims(io, claimed.store));
     if (const FoundClaim* reader = claims.holder(claimed.keys)) {
-      held.claim = Claim::read;
+      held.outcome = LockOutcome::read;
       held.reader = reader->name.who();
     } else if (!claims.ready) {
-      held.claim = Claim::unknown;
+      held.outcome = LockOutcome::unknown;
       held.reader = "locks do not reach every host, and readers have claims only since now: try again in 10 minutes";
     }
-    if (held.claim == Claim::free) continue;
+    if (held.outcome == LockOutcome::free) continue;
     held.lock.reset();
     return {};
   }

@@ -11,7 +11,7 @@
 namespace ckpt {
 
 /// Why a checkpoint cannot be changed now.
-enum class Claim : std::uint8_t {
+enum class LockOutcome : std::uint8_t {
   free,      ///< ours, while the lock is held
   read,      ///< a process loads, converts, verifies or writes it
   unknown,   ///< this file system does not show other readers
@@ -21,7 +21,7 @@ enum class Claim : std::uint8_t {
 /// The exclusive lock of a checkpoint (directory or file): every reader holds a shared one for as long as it reads, and
 /// where locks do not reach every host a claim (claims.hpp).
 struct LockedCheckpoint {
-  Claim claim = Claim::free;
+  LockOutcome outcome = LockOutcome::free;
   std::unique_ptr<HeldLock> lock{};  ///< taken only if free; stays with the checkpoint through a rename. Null if only
                                      ///< claims show readers
   std::string reader{};              ///< the reader, or why it is unknown; empty if it is another process of this host
@@ -40,7 +40,7 @@ struct Formerly {
 
 /// Takes it, without waiting.
 /// errors  io
-Result<LockedCheckpoint> hold(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
+Result<LockedCheckpoint> lock_checkpoint(Io& io, const std::string& checkpoint, const Formerly& formerly = {});
 
 /// Whether a reader has started since, checked after the checkpoint has left the name that readers know. `held` becomes
 /// `read` or `unknown` then.

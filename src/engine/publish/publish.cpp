@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "engine/publish/move_checkpoint.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/recycle.hpp"
@@ -31,22 +31,22 @@ Error exists_error(const std::string& target) {
 
 /// `locked` while the target of --overwrite is in use, `usage` if that is unknown.
 Result<> check_unread(const LockedCheckpoint& held, const std::string& target) {
-  switch (held.claim) {
-    case Claim::free:
+  switch (held.outcome) {
+    case LockOutcome::free:
       return {};
-    case Claim::read:
+    case LockOutcome::read:
       return fail(
           {.code = Errc::locked,
            .message = target + ": overwrite: in use" + (held.reader.empty() ? std::string() : " by " + held.reader),
            .file = target,
            .hint = "try again when its readers are done"});
-    case Claim::unknown:
+    case LockOutcome::unknown:
       return fail({.code = Errc::usage,
                    .message = fmt::format("{}: overwrite: this file system cannot tell whether in use{}{}", target,
                                           held.reader.empty() ? "" : ": ", held.reader),
                    .file = target,
                    .hint = "choose another target, or remove this one by hand"});
-    case Claim::vanished:
+    case LockOutcome::vanished:
       return fail({.code = Errc::not_found, .message = target + ": overwrite: no longer exists", .file = target});
   }
   return {};
@@ -62,7 +62,7 @@ struct Replaced {
 Result<Replaced> lock_replaceable(Io& io, const Publication::Options& options) {
   Replaced out;
   CKPT_TRY(out.files, account_for(io, options.target, options.own_files));
-  CKPT_TRY(out.held, hold(io, options.target));
+  CKPT_TRY(out.held, lock_checkpoint(io, options.target));
   CKPT_CHECK(check_unread(out.held, options.target));
   return out;
 }
@@ -251,23 +251,23 @@ OwnName Publication::Impl::own_names(const std::vector<TargetFile>& files) const
     names.insert(file.path);
     for (const std::string& folder : folders_of(file.path)) names.insert(folder + "/");
   }
-  return [names = std::move(names)](std::string_view path) {
-    return names.contains(path) || universal::is_own_name(path);
+  return [names = std::move(names), others = options_.own_name](std::string_view path) {
+    return names.contains(path) || universal::is_own_name(path) || (others && others(path));
   };
 }
 
 /// Resumes a leftover instead of a new partial: only missing files are made.
 Result<bool> Publication::Impl::take_over_partial(const std::vector<TargetFile>& files) {
-  CKPT_TRY(auto left_over,
+  CKPT_TRY(auto leftover,
            take_over(io_, partial_, options_.directory, files, record_key(files), own_names(files), options_.readers));
-  if (!left_over) return false;
-  lock_ = std::move(left_over->lock);
-  identity_ = left_over->identity;
-  folders_ = std::move(left_over->folders);
-  taken_over_ = std::move(left_over->leaves);
+  if (!leftover) return false;
+  lock_ = std::move(leftover->lock);
+  identity_ = leftover->identity;
+  folders_ = std::move(leftover->folders);
+  taken_over_ = std::move(leftover->leaves);
   std::vector<TargetFile> missing;
   for (std::size_t i = 0; i < files.size(); ++i) {
-    if (left_over->kept[i])
+    if (leftover->kept[i])
       files_.emplace_back(files[i].path, files[i].bytes);
     else
       missing.push_back({.path = files[i].path, .bytes = files[i].bytes});
@@ -345,7 +345,7 @@ Result<> Publication::Impl::begin(const std::vector<TargetFile>& files) {
     CKPT_TRY(const bool taken, take_over_partial(files));
     if (taken) return {};
   }
-  CKPT_CHECK(sweep_left_over(io_, partial_, own_names(files)));
+  CKPT_CHECK(sweep_leftover(io_, partial_, own_names(files)));
   CKPT_CHECK(check_space(files));
   CKPT_CHECK(make_partial());
   record_key_ = record_key(files);
@@ -564,10 +564,10 @@ Result<> finish_published(Io& io, const std::string& target, const std::string& 
   const std::string final_path = join_path(target, "");
   const std::string partial = partial_path(final_path, id);
   CKPT_TRY(const auto held, hold_directory(io, parent_path(final_path), {.follow = true}));
-  CKPT_TRY(const auto left_over, stat_if_present(io, partial));
-  CKPT_CHECK(sync_name(io, final_path, left_over ? partial : ""));
-  auto swept = sweep_left_over(io, partial, {});  // every replaced file was accounted for
-  if (swept && !left_over) swept = remove_record(io, record_path(partial));
+  CKPT_TRY(const auto leftover, stat_if_present(io, partial));
+  CKPT_CHECK(sync_name(io, final_path, leftover ? partial : ""));
+  auto swept = sweep_leftover(io, partial, {});  // every replaced file was accounted for
+  if (swept && !leftover) swept = remove_record(io, record_path(partial));
   if (swept || swept.error().code == Errc::locked) return {};
   return fail(left_over_stays(std::move(swept).error(), final_path, partial));
 }
@@ -575,8 +575,8 @@ Result<> finish_published(Io& io, const std::string& target, const std::string& 
 Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, const std::string& id,
                                            const CheckRemovable& check) {
   CKPT_TRY(const HeldRun run, hold_run(io, parent_path(target)));
-  CKPT_TRY(LockedCheckpoint held, hold(io, target));
-  if (held.claim != Claim::free) return RemovedCheckpoint{};
+  CKPT_TRY(LockedCheckpoint held, lock_checkpoint(io, target));
+  if (held.outcome != LockOutcome::free) return RemovedCheckpoint{};
   if (check) {
     const auto removable = check(io, target);
     if (!removable) return RemovedCheckpoint{.kept_because = removable.error().message};
@@ -584,7 +584,7 @@ Result<RemovedCheckpoint> remove_published(Io& io, const std::string& target, co
   const std::string partial = partial_path(target, id);
   CKPT_CHECK(move_checkpoint(io, target, partial));
   CKPT_CHECK(check_no_readers(io, held));
-  if (held.claim != Claim::free) {
+  if (held.outcome != LockOutcome::free) {
     CKPT_CHECK(move_checkpoint(io, partial, target));
     return RemovedCheckpoint{};
   }

@@ -10,6 +10,7 @@
 
 #include "engine/io/io.hpp"
 #include "engine/publish/replaced.hpp"
+#include "engine/publish/strays.hpp"
 #include "engine/run/leaf_record.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/store/partial_name.hpp"
@@ -50,6 +51,7 @@ class Publication {
     /// Names of small files given to commit that is_own_name (format/universal/own_names.hpp) does not know. A leftover
     /// that holds other files is not changed, and is an error: `usage`.
     std::vector<std::string> small_names{};
+    OwnName own_name{};        ///< set: so may be called what other processes create, whose names are not known yet
     bool named_later = false;  ///< `target` may exist: commit is given the final path
     /// Set: a record of finished leaves is kept next to the partial, and a leftover of this id whose record has this
     /// hash (of everything else that the leaves' bytes depend on) is resumed instead of swept.

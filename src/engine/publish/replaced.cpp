@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "engine/publish/left_over.hpp"
+#include "engine/publish/leftover.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt {

@@ -130,25 +130,25 @@ Result<std::unique_ptr<BufferPool>> BufferPool::open(Options options) {
 BufferPool::BufferPool(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 BufferPool::~BufferPool() {
-  assert(impl_->free.size() + impl_->left == impl_->options.buffer_count && "a lease outlives its pool");
+  assert(impl_->free.size() + impl_->left == impl_->options.buffer_count && "a buffer outlives its pool");
   if (impl_->left == 0) ::munmap(impl_->slab.data, impl_->slab.bytes);
 }
 
-std::optional<BufferPool::Lease> BufferPool::try_acquire() {
+std::optional<BufferPool::Buffer> BufferPool::try_acquire() {
   const std::lock_guard held(impl_->mutex);
   if (impl_->free.empty()) return std::nullopt;
-  Lease lease;
-  lease.pool_ = this;
-  lease.data_ = impl_->free.back();
-  lease.size_ = impl_->options.buffer_bytes;
+  Buffer buffer;
+  buffer.pool_ = this;
+  buffer.data_ = impl_->free.back();
+  buffer.size_ = impl_->options.buffer_bytes;
   impl_->free.pop_back();
-  return lease;
+  return buffer;
 }
 
-std::optional<BufferPool::Lease> BufferPool::acquire(const std::atomic<bool>& stop) {
+std::optional<BufferPool::Buffer> BufferPool::acquire(const std::atomic<bool>& stop) {
   for (;;) {
     if (stop.load()) return std::nullopt;
-    if (auto lease = try_acquire()) return lease;
+    if (auto buffer = try_acquire()) return buffer;
     std::unique_lock held(impl_->mutex);
     if (impl_->left == impl_->options.buffer_count) return std::nullopt;
     impl_->freed.wait_for(held, kStopPoll, [this] { return !impl_->free.empty(); });
@@ -196,13 +196,13 @@ std::uint64_t BufferPool::hugetlb_bytes() const {
   return impl_->slab.asked == Pages::hugetlb ? impl_->slab.bytes : 0;
 }
 
-BufferPool::Lease::Lease(Lease&& other) noexcept
+BufferPool::Buffer::Buffer(Buffer&& other) noexcept
     : pool_(std::exchange(other.pool_, nullptr)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
       left_(std::exchange(other.left_, false)) {}
 
-BufferPool::Lease& BufferPool::Lease::operator=(Lease&& other) noexcept {
+BufferPool::Buffer& BufferPool::Buffer::operator=(Buffer&& other) noexcept {
   if (this != &other) {
     reset();
     pool_ = std::exchange(other.pool_, nullptr);
@@ -213,11 +213,11 @@ BufferPool::Lease& BufferPool::Lease::operator=(Lease&& other) noexcept {
   return *this;
 }
 
-BufferPool::Lease::~Lease() {
+BufferPool::Buffer::~Buffer() {
   reset();
 }
 
-void BufferPool::Lease::reset() {
+void BufferPool::Buffer::reset() {
   if (pool_ != nullptr) pool_->give_back(data_, left_);
   pool_ = nullptr;
   data_ = nullptr;

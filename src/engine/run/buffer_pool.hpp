@@ -21,12 +21,12 @@ class BufferPool {
     std::size_t buffer_count = 0;
   };
   /// Returns its buffer to the pool when destroyed; must not outlive the pool.
-  class Lease {
+  class Buffer {
    public:
-    Lease() = default;
-    Lease(Lease&& other) noexcept;
-    Lease& operator=(Lease&& other) noexcept;
-    ~Lease();
+    Buffer() = default;
+    Buffer(Buffer&& other) noexcept;
+    Buffer& operator=(Buffer&& other) noexcept;
+    ~Buffer();
     std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
     explicit operator bool() const { return data_ != nullptr; }
@@ -47,10 +47,10 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  std::optional<Lease> try_acquire();
+  std::optional<Buffer> try_acquire();
   /// Waits for a buffer; nothing once `stop` is set, or if no buffer can become free.
-  std::optional<Lease> acquire(const std::atomic<bool>& stop);
-  /// Touches every page, so that no later use waits for the system to give one. Only while no buffer is leased.
+  std::optional<Buffer> acquire(const std::atomic<bool>& stop);
+  /// Touches every page, so that no later use waits for the system to give one. Only while no buffer is in use.
   void warm();
   std::size_t buffer_bytes() const;
   std::size_t buffer_count() const;  ///< without those left to the kernel

@@ -18,7 +18,7 @@ namespace {
 
 /// One entry of which a fetch holds bytes.
 struct Touched {
-  CrcLedger::Entry entry;
+  CrcJoiner::Entry entry;
   std::uint32_t segment = 0;
   Extent bytes{};  // of the file, in the buffer, from the first that is needed to the last
 };
@@ -157,15 +157,15 @@ std::string path_of(const Map& map, std::uint32_t file, const std::string& root)
   return path.front() == '/' ? path : join_path(root, path);
 }
 
-CrcLedger::Entry entry_of(const Copy& copy) {
-  CrcLedger::Entry out{.file = copy.source_file, .crc = *copy.crc, .tensor = copy.tensor};
+CrcJoiner::Entry entry_of(const Copy& copy) {
+  CrcJoiner::Entry out{.file = copy.source_file, .crc = *copy.crc, .tensor = copy.tensor};
   if (copy.compressed) out.stream = copy.compressed->stored.begin;
   return out;
 }
 
-TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing) {
+TargetFile missing_ranges(const CrcJoiner& joiner, std::uint64_t most_missing) {
   TargetFile out;
-  for (const CrcLedger::Open& open : ledger.open()) {
+  for (const CrcJoiner::Open& open : joiner.open()) {
     if (open.entry.stream || open.missing_bytes() > most_missing) continue;
     for (const Extent part : open.missing) {
       out.placements.push_back({.offset = out.bytes,
@@ -191,14 +191,14 @@ Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string
           .tensor = discrepancy.tensor == kNoTensor ? std::string() : map.tensors[discrepancy.tensor].name};
 }
 
-Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
+Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcJoiner& joiner,
                     std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found) {
   for (const Touched& touched : touched_entries(fetch, segments)) {
     const Segment& segment = segments[touched.segment];
-    for (const Extent part : ledger.claim(touched.entry, touched.bytes)) {
+    for (const Extent part : joiner.take(touched.entry, touched.bytes)) {
       const std::byte* at = buffer + segment.buffer_offset + (part.begin - segment.begin);
       const std::uint32_t value = crc32(0, {at, static_cast<std::size_t>(part.size())});
-      const auto verdict = ledger.add(touched.entry, part, value);
+      const auto verdict = joiner.add(touched.entry, part, value);
       if (!verdict) continue;
       ++checked;
       if (verdict->right) continue;

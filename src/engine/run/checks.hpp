@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "engine/run/crc_ledger.hpp"
+#include "engine/run/crc_joiner.hpp"
 #include "engine/run/fetch.hpp"
 #include "engine/run/plan.hpp"
 #include "format/result.hpp"
@@ -37,18 +37,18 @@ Error as_error(const Discrepancy& discrepancy, const Map& map, const std::string
 std::string path_of(const Map& map, std::uint32_t file, const std::string& root);
 
 /// The entry whose checksum goes with a copy, which has one.
-CrcLedger::Entry entry_of(const Copy& copy);
+CrcJoiner::Entry entry_of(const Copy& copy);
 
-/// Raw ranges of the source, in order, that a ledger lacks of partly read entries: running them with
-/// the same ledger completes those. Entries that lack more than `most_missing` bytes are skipped, and
+/// Raw ranges of the source, in order, that a joiner lacks of partly read entries: running them with
+/// the same joiner completes those. Entries that lack more than `most_missing` bytes are skipped, and
 /// so are those in compressed streams, where padding is not decoded for itself. Empty: nothing is
 /// missing.
-TargetFile missing_ranges(const CrcLedger& ledger, std::uint64_t most_missing);
+TargetFile missing_ranges(const CrcJoiner& joiner, std::uint64_t most_missing);
 
-/// Passes the bytes of a fetch to the ledger, for the checksums of entries that it covers. `segments`: their offsets in
+/// Passes the bytes of a fetch to the joiner, for the checksums of entries that it covers. `segments`: their offsets in
 /// the buffer, one for each of the fetch's. `checked` counts completed entries; `found` is called for each wrong one,
 /// and its failure is returned.
-Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcLedger& ledger,
+Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const std::byte* buffer, CrcJoiner& joiner,
                     std::uint64_t& checked, const std::function<Result<>(const Discrepancy&)>& found);
 
 /// Where a copy differs from the bytes already there.

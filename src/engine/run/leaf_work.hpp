@@ -23,7 +23,7 @@ struct Job {
   std::size_t first_check = 0;   // the fetches from here on wait until the copies are carried out
   std::size_t next_fetch = 0;
   std::size_t open_fetches = 0;
-  BufferPool::Lease buffer{};
+  BufferPool::Buffer buffer{};
   std::byte* data = nullptr;  // the leaf: in `buffer`, or inside a read buffer that is passed through
   bool pass_through = false;
   RecordedLeaf done{};
@@ -45,7 +45,7 @@ struct Reading {
   };
   std::vector<Client> clients{};  // whose copies wait for it; the first one began it
   std::vector<Segment> segments{};
-  BufferPool::Lease buffer{};
+  BufferPool::Buffer buffer{};
   std::vector<Part> parts{};  // one per segment; their addresses are tags
   std::size_t open_segments = 0;
 

@@ -352,7 +352,7 @@ void Plan::order_leaves() {
   });
 }
 
-void Plan::leave_out(const std::vector<bool>& finished) {
+void Plan::skip_leaves(const std::vector<bool>& finished) {
   std::vector<std::uint64_t> order;
   for (std::uint64_t position = 0; position < positions(); ++position) {
     const std::uint64_t leaf = leaf_at(position);

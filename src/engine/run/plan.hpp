@@ -125,7 +125,7 @@ class Plan {
   /// Leaf number `index` of all leaves, target files in order. `uncovered` if no chunk holds an element.
   Result<LeafJob> leaf(std::uint64_t index) const;
   /// Leaves that exist already are skipped; `finished` has one entry per leaf. Before the plan is run.
-  void leave_out(const std::vector<bool>& finished);
+  void skip_leaves(const std::vector<bool>& finished);
   std::uint64_t left_out_bytes() const { return left_out_bytes_; }
 
   /// Index of the first leaf of a target file.

@@ -89,7 +89,7 @@ Result<std::vector<Hash128>> gather_leaves(Comm& comm, const std::vector<Hash128
 }
 
 /// Collective: checksums of entries that several ranks read are joined on rank 0, and one verdict is agreed upon.
-Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcLedger& crcs, RunReport& report) {
+Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcJoiner& crcs, RunReport& report) {
   if (comm.ranks() == 1 || !options.check_crc || options.staging != nullptr) return {};
   const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
   CKPT_TRY(const std::vector<std::string> all,
@@ -97,7 +97,7 @@ Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcL
   Result<> outcome;
   if (comm.is_root()) {
     for (const std::string& unfinished : all) {
-      crcs.absorb(unfinished, [&](const CrcLedger::Entry& entry, const CrcLedger::Verdict& verdict) {
+      crcs.absorb(unfinished, [&](const CrcJoiner::Entry& entry, const CrcJoiner::Verdict& verdict) {
         ++report.crc_checked;
         if (verdict.right || !outcome) return;
         const Discrepancy wrong{.file = entry.file,
@@ -114,7 +114,7 @@ Result<> join_crcs(Comm& comm, const Plan& plan, const RunOptions& options, CrcL
 }
 
 /// Collective: rank 0 writes the late fields that no worker could fill in or, where nothing is written, compares them.
-Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateLedger& late, RunReport& report) {
+Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateFields& late, RunReport& report) {
   if (late.empty()) return {};
   const auto deadline = [] { return std::chrono::steady_clock::now() + kPeerPatience; };
   if (comm.ranks() > 1) {
@@ -184,10 +184,10 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> done_bytes{0};
   OpenFileBudget open_files(files - std::min(files, workers * kFilesPerWorker));
-  CrcLedger own_crcs;
-  CrcLedger& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
-  LateLedger own_late(options.late != nullptr ? std::vector<TargetFile>() : plan.targets());
-  LateLedger& late = options.late != nullptr ? *options.late : own_late;
+  CrcJoiner own_crcs;
+  CrcJoiner& crcs = options.crcs != nullptr ? *options.crcs : own_crcs;
+  LateFields own_late(options.late != nullptr ? std::vector<TargetFile>() : plan.targets());
+  LateFields& late = options.late != nullptr ? *options.late : own_late;
   RunShared run_shared{
       .plan = plan,
       .pool = pool,

@@ -12,9 +12,9 @@
 #include "engine/io/io.hpp"
 #include "engine/run/buffer_pool.hpp"
 #include "engine/run/checks.hpp"
-#include "engine/run/crc_ledger.hpp"
-#include "engine/run/late_ledger.hpp"
-#include "engine/run/leaf_ledger.hpp"
+#include "engine/run/crc_joiner.hpp"
+#include "engine/run/late_fields.hpp"
+#include "engine/run/leaf_comparer.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/staging.hpp"
 #include "format/hash.hpp"
@@ -38,13 +38,13 @@ struct RunOptions {
   /// A failure ends the run.
   std::function<Result<>(std::uint64_t leaf, const Hash128& hash, std::span<const std::byte> bytes)> deliver{};
   bool check_crc = true;  ///< checksums of the source format over ranges that the run reads completely
-  /// Uses this ledger instead of its own, to join the reads of several runs.
-  CrcLedger* crcs = nullptr;
-  /// Follows the plan's late fields instead of an own ledger: it may know parts of ranges from leaves that the plan
+  /// Uses this joiner instead of its own, to join the reads of several runs.
+  CrcJoiner* crcs = nullptr;
+  /// Follows the plan's late fields instead of its own ones: it may know parts of ranges from leaves that the plan
   /// leaves out.
-  LateLedger* late = nullptr;
+  LateFields* late = nullptr;
   /// Compares the leaf hashes of the source with the bytes read; the first difference ends the run (`checksum`).
-  LeafLedger* leaves = nullptr;
+  LeafComparer* leaves = nullptr;
   /// Called by the workers, several at once, with each finding: entries with a wrong checksum, and failed checks of the
   /// plan. The run continues if it returns success; without it the first finding ends the run (`checksum`, `corrupt`).
   std::function<Result<>(const Discrepancy&)> found{};
@@ -68,7 +68,7 @@ struct RunReport {
   std::uint64_t crc_unread = 0;   ///< entries that this rank read only in part
   /// On rank 0, if nothing is written: late fields with wrong values, of those that were read completely together with
   /// their ranges.
-  std::vector<LateLedger::Wrong> late_wrong{};
+  std::vector<LateFields::Wrong> late_wrong{};
   std::uint64_t compared_bytes = 0;  ///< of the plan's checks, counted in the leaves
   CastCounts casts{};
   std::string io_name{};

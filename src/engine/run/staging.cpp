@@ -95,7 +95,7 @@ Result<> Staging::fill_some(bool hash) {
   }
 }
 
-Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer,
+Result<Staging::Leaf> Staging::fill_one(std::uint64_t position, LeafJob job, BufferPool::Buffer buffer,
                                         bool hash) const {
   std::byte* data = buffer.data();
   std::uint64_t covered = 0;

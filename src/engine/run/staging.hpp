@@ -48,7 +48,7 @@ class Staging {
   struct Leaf {
     std::uint64_t position = 0;  ///< in the plan's order
     LeafJob job{};               ///< without copies and literals: they are done
-    BufferPool::Lease buffer{};
+    BufferPool::Buffer buffer{};
     std::optional<Hash128> hash{};  ///< of its bytes, if filling has computed it
   };
   /// The next filled leaf; nothing when none came within `patience`, or when all were taken (then `ended`).
@@ -62,7 +62,7 @@ class Staging {
 
  private:
   Result<> fill_some(bool hash);
-  Result<Leaf> fill_one(std::uint64_t position, LeafJob job, BufferPool::Lease buffer, bool hash) const;
+  Result<Leaf> fill_one(std::uint64_t position, LeafJob job, BufferPool::Buffer buffer, bool hash) const;
   void stop_with(Error error);
 
   const Plan& plan_;

@@ -61,9 +61,9 @@ class Worker {
   Result<bool> begin_jobs();
   Result<bool> begin_staged();
   Result<bool> begin_leaf(Job& job);
-  std::optional<BufferPool::Lease> take_buffer();
+  std::optional<BufferPool::Buffer> take_buffer();
   Result<bool> begin_reads();
-  Result<> begin_reading(Job& job, BufferPool::Lease buffer);
+  Result<> begin_reading(Job& job, BufferPool::Buffer buffer);
   Result<> decompress(Reading& reading);
   Result<Decompressor*> decompressor_at(const Segment& segment);
   Reading* find_reading(const Job& job, const Fetch& fetch);
@@ -197,7 +197,7 @@ Result<bool> Worker::begin_leaf(Job& job) {
   return true;
 }
 
-std::optional<BufferPool::Lease> Worker::take_buffer() {
+std::optional<BufferPool::Buffer> Worker::take_buffer() {
   std::size_t held = readings_.size();
   for (const Job& job : jobs_) held += job.buffer ? 1u : 0u;
   if (held >= shared_.buffers_per_worker) {
@@ -254,7 +254,7 @@ Result<bool> Worker::begin_reads() {
   return began;
 }
 
-Result<> Worker::begin_reading(Job& job, BufferPool::Lease buffer) {
+Result<> Worker::begin_reading(Job& job, BufferPool::Buffer buffer) {
   const Fetch& fetch = job.fetches[job.next_fetch++];
   ++job.open_fetches;
   Reading& reading = readings_.emplace_back();

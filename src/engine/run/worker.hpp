@@ -11,9 +11,9 @@
 #include "engine/io/open_files.hpp"
 #include "engine/run/buffer_pool.hpp"
 #include "engine/run/checks.hpp"
-#include "engine/run/crc_ledger.hpp"
-#include "engine/run/late_ledger.hpp"
-#include "engine/run/leaf_ledger.hpp"
+#include "engine/run/crc_joiner.hpp"
+#include "engine/run/late_fields.hpp"
+#include "engine/run/leaf_comparer.hpp"
 #include "engine/run/plan.hpp"
 #include "engine/run/staging.hpp"
 #include "format/hash.hpp"
@@ -28,9 +28,9 @@ struct RunShared {
   BufferPool& pool;
   std::string source_root;
   std::string target_root;                              ///< "" = hash only
-  CrcLedger* crcs = nullptr;                            ///< null: checksums of the source's format are not compared
-  LateLedger* late = nullptr;                           ///< null: no target file has late fields
-  LeafLedger* leaves = nullptr;                         ///< null: stored leaf hashes are not compared
+  CrcJoiner* crcs = nullptr;                            ///< null: checksums of the source's format are not compared
+  LateFields* late = nullptr;                           ///< null: no target file has late fields
+  LeafComparer* leaves = nullptr;                       ///< null: stored leaf hashes are not compared
   std::function<Result<>(const Discrepancy&)> found{};  ///< empty: the first finding ends the run
   std::size_t buffers_per_worker = 2;
   OpenFileBudget& open_files;  ///< in addition to the one file that each worker may always have open

@@ -32,4 +32,21 @@ std::optional<std::uint64_t> ForeignNames::step_in(std::string_view name) const 
   return std::nullopt;
 }
 
+std::optional<std::uint64_t> ForeignNames::step_in(const DirEntry& entry) const {
+  if (entry.kind == FileInfo::Kind::directory) return step_in(entry.name);
+  if (entry.kind != FileInfo::Kind::file || entry.is_link) return std::nullopt;
+  const std::string_view name = entry.name;
+  for (const std::string_view suffix : file_suffixes) {
+    if (name.ends_with(suffix)) return step_in(name.substr(0, name.size() - suffix.size()));
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::string, double>> ForeignNames::metrics_in_file(std::string_view name) const {
+  for (const auto& metrics_in : name_metrics) {
+    if (auto found = metrics_in(name); !found.empty()) return found;
+  }
+  return {};
+}
+
 }  // namespace ckpt

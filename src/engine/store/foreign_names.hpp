@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/io/io.hpp"
+
 namespace ckpt {
 
 /// A file in another tool's checkpoint that has its metrics.
@@ -27,9 +29,16 @@ struct ForeignNames {
   /// Files that make a directory a checkpoint, relative to it.
   std::vector<std::string_view> markers{};
   std::vector<MetricsFile> metrics{};
+  /// Suffixes of files that are a checkpoint each, with the step in the rest of the name.
+  std::vector<std::string_view> file_suffixes{};
+  /// The metrics in the name of such a file, if its tool writes any there.
+  std::vector<std::vector<std::pair<std::string, double>> (*)(std::string_view name)> name_metrics{};
 
   /// The step in the name of a directory; nothing if no tool gives such names.
   std::optional<std::uint64_t> step_in(std::string_view name) const;
+  /// The same of what may be a checkpoint: a directory, or a file that is no link.
+  std::optional<std::uint64_t> step_in(const DirEntry& entry) const;
+  std::vector<std::pair<std::string, double>> metrics_in_file(std::string_view name) const;
 };
 
 }  // namespace ckpt

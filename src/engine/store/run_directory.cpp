@@ -14,7 +14,7 @@
 namespace ckpt {
 namespace {
 
-constexpr std::string_view kStep = "step-";
+constexpr std::string_view kStepPrefix = "step-";
 constexpr std::string_view kGeneration = ".g";
 constexpr auto kLockPoll = std::chrono::milliseconds(2);
 
@@ -50,7 +50,7 @@ Result<std::vector<CheckpointName>> names_in_trash(Io& io, const std::string& di
 }  // namespace
 
 std::string step_text(std::uint64_t step) {
-  return fmt::format("{}{:09}", kStep, step);
+  return fmt::format("{}{:09}", kStepPrefix, step);
 }
 
 bool is_save_partial(std::string_view name) {
@@ -65,10 +65,10 @@ std::string CheckpointName::text() const {
 }
 
 std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
-  if (!text.starts_with(kStep)) return std::nullopt;
+  if (!text.starts_with(kStepPrefix)) return std::nullopt;
   const std::size_t dot = text.find(kGeneration);
   if (dot == std::string_view::npos) return std::nullopt;
-  const auto step = parse_number<std::uint64_t>(text.substr(kStep.size(), dot - kStep.size()));
+  const auto step = parse_number<std::uint64_t>(text.substr(kStepPrefix.size(), dot - kStepPrefix.size()));
   const auto generation = parse_number<std::uint64_t>(text.substr(dot + kGeneration.size()));
   if (!step || !generation || *step > kGreatest || *generation > kGreatest) return std::nullopt;
   const CheckpointName name{.step = *step, .generation = *generation};

@@ -12,21 +12,6 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kTorchNames{"float32", "float16", "bfloat16", "float64"};
 
-std::string_view torch_name(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::f32:
-      return "float32";
-    case Dtype::f16:
-      return "float16";
-    case Dtype::bf16:
-      return "bfloat16";
-    case Dtype::f64:
-      return "float64";
-    default:
-      return {};
-  }
-}
-
 /// The values that name a dtype: their text and the byte after the closing quote.
 class DtypeValues final : public json::Handler {
  public:
@@ -56,11 +41,26 @@ class DtypeValues final : public json::Handler {
 
 }  // namespace
 
+std::string_view config_dtype_name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::f32:
+      return "float32";
+    case Dtype::f16:
+      return "float16";
+    case Dtype::bf16:
+      return "bfloat16";
+    case Dtype::f64:
+      return "float64";
+    default:
+      return {};
+  }
+}
+
 Result<std::string> with_config_dtype(std::string_view text, Dtype dtype) {
   DtypeValues values;
   CKPT_CHECK(json::parse(text, values));
   std::string out(text);
-  const std::string_view name = torch_name(dtype);
+  const std::string_view name = config_dtype_name(dtype);
   if (name.empty()) return out;
   for (auto place = values.places.rbegin(); place != values.places.rend(); ++place) {
     if (std::ranges::find(kTorchNames, place->text) == kTorchNames.end()) continue;

@@ -8,6 +8,9 @@
 
 namespace ckpt {
 
+/// The name of a floating-point dtype in a config.json; empty for other dtypes.
+std::string_view config_dtype_name(Dtype dtype);
+
 /// The text of a transformers config.json with another dtype of the weights: `torch_dtype` or `dtype` of the outermost
 /// object, and of objects named `*_config` in it (except `quantization_config`), if they name a floating-point dtype.
 /// Everything else is unchanged, byte for byte.

@@ -70,6 +70,17 @@ Result<std::vector<std::string>> parse_parameters(const json::Value& value) {
   return out;
 }
 
+Result<std::string> parse_lines(const json::Value& value) {
+  if (value.array() == nullptr || value.array()->empty()) return fail(Errc::usage, "profile is not a list of lines");
+  std::string out;
+  for (const json::Value& line : *value.array()) {
+    if (line.text() == nullptr || line.text()->find('\n') != std::string::npos)
+      return fail(Errc::usage, "profile holds something other than lines of text");
+    out += *line.text() + "\n";
+  }
+  return out;
+}
+
 Result<std::vector<std::pair<std::string, std::string>>> parse_tied(const json::Value& value) {
   if (value.object() == nullptr) return fail(Errc::usage, "tied is not an object of names");
   std::vector<std::pair<std::string, std::string>> out;
@@ -158,9 +169,11 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
   }
   const json::Value* parameters = document->find("parameters");
   const json::Value* tied = document->find("tied");
-  if ((rules == nullptr && parameters == nullptr && tied == nullptr) || (rules != nullptr && rules->array() == nullptr))
+  const json::Value* profile = document->find("profile");
+  const bool is_empty = rules == nullptr && parameters == nullptr && tied == nullptr && profile == nullptr;
+  if (is_empty || (rules != nullptr && rules->array() == nullptr))
     return failed({.message = "it has no list of rules"});
-  if (auto known = check_members(*document->object(), {"ckpt-map", "rules", "parameters", "tied"}); !known)
+  if (auto known = check_members(*document->object(), {"ckpt-map", "rules", "parameters", "tied", "profile"}); !known)
     return failed(known.error());
   MapRules out;
   out.path_ = path;
@@ -169,6 +182,11 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
     auto names = parse_parameters(*parameters);
     if (!names) return failed(names.error());
     out.parameters_ = *std::move(names);
+  }
+  if (profile != nullptr) {
+    auto lines = parse_lines(*profile);
+    if (!lines) return failed(lines.error());
+    out.profile_ = *std::move(lines);
   }
   if (tied != nullptr) {
     auto names = parse_tied(*tied);
@@ -186,6 +204,19 @@ Result<MapRules> MapRules::parse(std::string_view text, const std::string& path)
   out.used_.resize(out.rules_.size());
   out.index_rules();
   return out;
+}
+
+void MapRules::set_names(Names names) {
+  Hasher hasher;
+  hasher.update_u64(static_cast<std::uint64_t>(names.to));
+  hasher.update_u64(names.family.size());
+  hasher.update(names.family);
+  hasher.update_u64(names.vocab_size.value_or(0));
+  hasher.update_u64(names.vocab_multiple);
+  hasher.update(hash_.hex());
+  hash_ = hasher.digest();
+  if (path_.empty()) path_ = "--names";
+  names_ = std::move(names);
 }
 
 void MapRules::index_rules() {

@@ -35,6 +35,15 @@ class MapRules {
     std::variant<std::vector<HeldRule>, Join, std::string> says{};  ///< the string: the name it gets
   };
 
+  /// Other names for the tensors, by a naming profile (`--names`).
+  enum class Side : std::uint8_t { hf, megatron };  ///< transformers, Megatron-LM
+  struct Names {
+    Side to = Side::hf;
+    std::string family{};                       ///< of a profile; "": by the settings of the model
+    std::optional<std::uint64_t> vocab_size{};  ///< without padding; nothing: by the settings
+    std::uint64_t vocab_multiple = 1;           ///< to Megatron-LM: the vocabulary is padded to a multiple of this
+  };
+
   /// errors  usage, with `path` in the message: not such a file. Names are UTF-8, shapes have at most 64 dimensions and
   ///         do not overflow.
   static Result<MapRules> parse(std::string_view text, const std::string& path);
@@ -51,6 +60,10 @@ class MapRules {
   const std::vector<std::string>& parameters() const { return parameters_; }
   /// Names of one tensor each, of which the files may hold either.
   const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
+  /// The lines of the user's own profile; empty: none.
+  const std::string& profile() const { return profile_; }
+  const std::optional<Names>& names() const { return names_; }
+  void set_names(Names names);
   const std::string& path() const { return path_; }
   /// Of the file's bytes: rules decide what is read.
   const Hash128& hash() const { return hash_; }
@@ -65,8 +78,10 @@ class MapRules {
   /// kind  index in Rule::says
   const Rule* find(std::size_t kind, std::string_view tensor) const;
 
-  std::string path_;
+  std::string path_{};
   Hash128 hash_{};
+  std::string profile_{};
+  std::optional<Names> names_{};
   std::vector<std::string> parameters_;
   std::vector<std::pair<std::string, std::string>> tied_;
   std::vector<Rule> rules_;

@@ -171,6 +171,13 @@ Result<> parse(std::string_view document, Handler& handler, const Limits& limits
   return result;
 }
 
+std::optional<double> Value::number() const {
+  if (const double* number = real()) return *number;
+  if (const std::uint64_t* number = natural()) return static_cast<double>(*number);
+  if (const std::int64_t* number = negative()) return static_cast<double>(*number);
+  return std::nullopt;
+}
+
 const Value* Value::find(std::string_view key) const {
   const Object* members = object();
   if (members == nullptr) return nullptr;

@@ -55,6 +55,21 @@ class Handler {
   virtual Result<> on(const Event& event) = 0;  ///< an error ends the parse and is its result
 };
 
+/// A handler that knows whether the failure of a parse is its own, or one of the document.
+class JudgingHandler : public Handler {
+ public:
+  Result<> on(const Event& event) final {
+    auto taken = take(event);
+    failed_ = !taken.has_value();
+    return taken;
+  }
+  bool has_failed() const { return failed_; }
+
+ private:
+  virtual Result<> take(const Event& event) = 0;
+  bool failed_ = false;
+};
+
 /// Reads a document of any size without building it.
 /// errors   corrupt with `offset`, bytes from the start of the document; the handler's own
 Result<> parse(std::string_view document, Handler& handler, const Limits& limits = {});
@@ -74,6 +89,7 @@ struct Value {
   const std::uint64_t* natural() const { return std::get_if<std::uint64_t>(&v); }  ///< integers >= 0
   const std::int64_t* negative() const { return std::get_if<std::int64_t>(&v); }   ///< integers < 0
   const double* real() const { return std::get_if<double>(&v); }
+  std::optional<double> number() const;  ///< any of the three
   /// The member of an object, found by a linear search; null if absent or not an object.
   const Value* find(std::string_view key) const;
 };

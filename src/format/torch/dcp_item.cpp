@@ -4,11 +4,14 @@
 #include <utility>
 #include <variant>
 
+#include "format/text/parse_number.hpp"
 #include "format/torch/pickle_writer.hpp"
 #include "format/torch/tensor_pickle.hpp"
 
 namespace ckpt::dcp {
 namespace {
+
+constexpr std::string_view kDataFile = ".distcp";
 
 /// Nests at most as deep as readers let values nest.
 bool write_value(pickle::Writer& out, const Value& value) {
@@ -54,6 +57,16 @@ bool write_value(pickle::Writer& out, const Value& value) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> rank_of(std::string_view file_name) {
+  const std::size_t bar = file_name.rfind('_');
+  if (!file_name.starts_with("__") || !file_name.ends_with(kDataFile) || bar == std::string_view::npos || bar < 3) {
+    return std::nullopt;
+  }
+  if (!parse_number<std::uint32_t>(file_name.substr(bar + 1, file_name.size() - bar - 1 - kDataFile.size())))
+    return std::nullopt;
+  return parse_number<std::uint32_t>(file_name.substr(2, bar - 2));
+}
 
 std::string tensor_pickle(std::string_view dtype, const Shape& shape, std::uint64_t bytes) {
   pickle::Writer writer;

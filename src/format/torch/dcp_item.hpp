@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -9,6 +10,9 @@
 #include "format/result.hpp"
 
 namespace ckpt::dcp {
+
+/// The rank in the name of a data file, `__R_I.distcp`, or nothing.
+std::optional<std::uint64_t> rank_of(std::string_view file_name);
 
 /// The pickles of a .distcp file's items. Each item is a torch.save archive of one object.
 

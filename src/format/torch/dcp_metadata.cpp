@@ -32,13 +32,13 @@ Error corrupt(std::string reason, std::string_view tensor = {}) {
 
 /// The name of a text or of a class, found again by its node: equal texts are one node, and so are equal globals, so a
 /// file with a million chunks is asked for each name once.
-struct Known {
+struct CachedName {
   std::string_view name;
   NodeId node = kNone;
 };
 
 /// True for an instance of torch.distributed....NAME; the module moved between torch releases, the class did not.
-bool is_instance(const Graph& graph, NodeId node, Known& known) {
+bool is_instance(const Graph& graph, NodeId node, CachedName& known) {
   if (node == kNone || graph.kind(node) != Kind::call) return false;
   const NodeId callee_node = graph.callee(node);
   if (callee_node == known.node) return true;
@@ -54,7 +54,7 @@ bool is_instance(const Graph& graph, NodeId node, Known& known) {
 
 /// The value of an instance's attribute, or kNone. No class here has many: a long dict, perhaps shared by many
 /// instances, is not searched.
-NodeId attribute(const Graph& graph, NodeId instance, Known& known) {
+NodeId attribute(const Graph& graph, NodeId instance, CachedName& known) {
   const NodeId state = graph.state(instance);
   if (state == kNone || !graph.has_pairs(state)) return kNone;
   const auto pairs = graph.items(state);
@@ -76,7 +76,7 @@ std::optional<std::uint64_t> as_count(const Graph& graph, NodeId node) {
 
 /// torch.Size, or a tuple or list, of at most kMaxRank sizes, into `out`; false if it is something else. Checks the
 /// length first: a long list may be shared.
-bool read_shape(const Graph& graph, NodeId node, Known& torch_size, Shape& out) {
+bool read_shape(const Graph& graph, NodeId node, CachedName& torch_size, Shape& out) {
   out.clear();
   if (node == kNone) return false;
   if (graph.kind(node) == Kind::call) {
@@ -498,10 +498,10 @@ class Parser {
   }
 
   struct {
-    Known metadata{"Metadata"}, tensor{"TensorStorageMetadata"}, bytes{"BytesStorageMetadata"};
-    Known chunk{"ChunkStorageMetadata"}, tensor_properties{"TensorProperties"}, index{"MetadataIndex"};
-    Known storage_info{"_StorageInfo"}, torch_size{"torch Size"};
-    Known chunks{"chunks"}, dtype{"dtype"}, fqn{"fqn"}, layout{"layout"}, length{"length"}, offset{"offset"},
+    CachedName metadata{"Metadata"}, tensor{"TensorStorageMetadata"}, bytes{"BytesStorageMetadata"};
+    CachedName chunk{"ChunkStorageMetadata"}, tensor_properties{"TensorProperties"}, index{"MetadataIndex"};
+    CachedName storage_info{"_StorageInfo"}, torch_size{"torch Size"};
+    CachedName chunks{"chunks"}, dtype{"dtype"}, fqn{"fqn"}, layout{"layout"}, length{"length"}, offset{"offset"},
         offsets{"offsets"}, planner_data{"planner_data"}, properties{"properties"}, relative_path{"relative_path"},
         save_id{"save_id"}, size{"size"}, sizes{"sizes"}, state_dict_metadata{"state_dict_metadata"},
         storage_data{"storage_data"}, storage_meta{"storage_meta"}, transform_descriptors{"transform_descriptors"},

@@ -14,8 +14,9 @@ namespace {
 
 class MetadataBuild {
  public:
-  MetadataBuild(std::span<const NewEntry> entries, std::span<const std::string> files, std::string_view save_id)
-      : entries_(entries), files_(files), save_id_(save_id) {}
+  MetadataBuild(std::span<const NewEntry> entries, std::span<const std::string> files, std::string_view save_id,
+                Keys keys)
+      : entries_(entries), files_(files), save_id_(save_id), keys_(keys) {}
 
   std::string build() {
     instance(CKPT_DCP_METADATA "Metadata", 5, [&] {
@@ -112,6 +113,7 @@ class MetadataBuild {
 
   void add_paths() {
     out_.text("planner_data");
+    if (keys_ == Keys::flat) return out_.none();
     out_.begin_dict(entries_.size());
     for (const NewEntry& entry : entries_) {
       out_.text(entry.fqn);
@@ -170,6 +172,7 @@ class MetadataBuild {
   std::span<const NewEntry> entries_;
   std::span<const std::string> files_;
   std::string_view save_id_;
+  Keys keys_;
   pickle::Writer out_;
   std::unordered_map<std::string, pickle::MemoIndex> properties_;  // by dtype
 };
@@ -179,8 +182,8 @@ class MetadataBuild {
 }  // namespace
 
 std::string build_metadata(std::span<const NewEntry> entries, std::span<const std::string> files,
-                           std::string_view save_id) {
-  return MetadataBuild(entries, files, save_id).build();
+                           std::string_view save_id, Keys keys) {
+  return MetadataBuild(entries, files, save_id, keys).build();
 }
 
 }  // namespace ckpt::dcp

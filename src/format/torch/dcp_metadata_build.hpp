@@ -28,6 +28,12 @@ struct NewEntry {
   std::vector<NewItem> items{};  ///< tensor: chunks that cover it once; bytes: one
 };
 
+/// What readers make of the keys.
+enum class Keys : std::uint8_t {
+  nested,  ///< torch flattened nested state, which readers rebuild by NewEntry::path
+  flat,    ///< the state dict is flat, as megatron-core's: there are no paths
+};
+
 /// The bytes of `.metadata`, as torch 2.3 and later read it: the classes of torch.distributed.checkpoint.metadata, in
 /// pickle protocol 2. About 200 bytes per item, like torch's own.
 ///
@@ -35,6 +41,6 @@ struct NewEntry {
 /// save_id  goes into storage_meta: no reader uses it
 /// source   torch/distributed/checkpoint/metadata.py, filesystem.py (_StorageInfo)
 std::string build_metadata(std::span<const NewEntry> entries, std::span<const std::string> files,
-                           std::string_view save_id);
+                           std::string_view save_id, Keys keys = Keys::nested);
 
 }  // namespace ckpt::dcp

@@ -241,22 +241,4 @@ Result<Ledger> remap(const Ledger& ledger, std::uint64_t world) {
   return out;
 }
 
-std::vector<std::string> what_holds(const Ledger& ledger, std::uint64_t world) {
-  if (world == ledger.world) {
-    return {"bit-exact: every rank reads the samples it would have read without the interruption"};
-  }
-  const std::string change = fmt::format("{} ranks instead of {}", world, ledger.world);
-  const std::string sums = fmt::format(
-      "not bit-exact: sums with {} round in another order, so losses and gradients differ in their last bits", change);
-  if (ledger.order == Order::global) {
-    return {"bit-exact: every global batch holds the same samples in the same order",
-            fmt::format("not bit-exact: the rank that reads a sample, with {}", change), sums};
-  }
-  return {"bit-exact: every remaining sample of the epoch is read exactly once",
-          fmt::format("not bit-exact: the order of samples and their batches, with {}; "
-                      "both are the same at every resume from here on as many ranks",
-                      change),
-          sums};
-}
-
 }  // namespace ckpt::ledger

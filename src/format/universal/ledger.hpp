@@ -92,8 +92,4 @@ Ledger advance(Ledger ledger, std::uint64_t steps);
 /// errors  usage: no rank, or more ranks than `global_batch`
 Result<Ledger> remap(const Ledger& ledger, std::uint64_t world);
 
-/// The guarantees for training that continues with `world` ranks, in sentences for people: first what is bit-exact,
-/// then what is not.
-std::vector<std::string> what_holds(const Ledger& ledger, std::uint64_t world);
-
 }  // namespace ckpt::ledger

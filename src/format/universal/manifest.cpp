@@ -429,15 +429,8 @@ Result<std::vector<ReferencedSource>> read_virtual(const json::Value& root, bool
 
 /// Parses the document in one pass: rows of `tensors` become values at once, so that the tree of a hundred thousand of
 /// them is never in memory; the other members are kept.
-class ManifestReader final : public json::Handler {
+class ManifestReader final : public json::JudgingHandler {
  public:
-  Result<> on(const json::Event& event) override {
-    auto taken = take(event);
-    failed_ = !taken.has_value();
-    return taken;
-  }
-  bool has_failed() const { return failed_; }
-
   /// The whole manifest. A release that cannot read it reports that before any other error.
   Result<Manifest> finish() && {
     const json::Value root{std::move(members_)};
@@ -468,7 +461,7 @@ class ManifestReader final : public json::Handler {
   }
 
  private:
-  Result<> take(const json::Event& event) {
+  Result<> take(const json::Event& event) override {
     using Kind = json::Event::Kind;
     if (event.depth == 0) {
       if (event.kind == Kind::begin_object || event.kind == Kind::end_object) return {};
@@ -513,7 +506,6 @@ class ManifestReader final : public json::Handler {
   json::Object members_{};
   std::vector<TensorRow> rows_{};
   bool rows_seen_ = false;
-  bool failed_ = false;
   Result<> row_result_{};  // of the first row that is not one
 };
 

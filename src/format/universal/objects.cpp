@@ -257,15 +257,8 @@ class ValueBuilder final : public json::Handler {
 };
 
 /// Takes the rows of the document apart as they stream by.
-class ObjectsReader final : public json::Handler {
+class ObjectsReader final : public json::JudgingHandler {
  public:
-  Result<> on(const json::Event& event) override {
-    auto taken = take(event);
-    failed_ = !taken.has_value();
-    return taken;
-  }
-  bool has_failed() const { return failed_; }
-
   Result<Objects> finish() && {
     if (format_ != "ckpt.objects") return bad_form("not an objects file");
     if (!is_known_version(version_))
@@ -280,7 +273,7 @@ class ObjectsReader final : public json::Handler {
   }
 
  private:
-  Result<> take(const json::Event& event) {
+  Result<> take(const json::Event& event) override {
     const bool ends = event.kind != Kind::key && event.kind != Kind::begin_array && event.kind != Kind::begin_object;
     if (event.depth == 0) {
       if (event.kind == Kind::begin_object || event.kind == Kind::end_object) return {};
@@ -360,7 +353,6 @@ class ObjectsReader final : public json::Handler {
   std::string row_key_{};  // the member of the row
   bool in_rows_ = false;
   bool rows_seen_ = false;
-  bool failed_ = false;
   NamedObject row_{};
   bool has_name_ = false;
   bool has_value_ = false;

@@ -116,22 +116,11 @@ Result<std::uint64_t> stage_of_layer(const Pipeline& pipeline, std::uint64_t lay
   return layer / (pipeline.layers / pieces) % pipeline.stages;
 }
 
-Result<std::uint64_t> uniform_stage_of_layer(const Pipeline& pipeline, std::uint64_t layer) {
-  if (pipeline.stages == 0 || pipeline.virtual_stages != 1)
-    return bad("a uniform pipeline without stages of one piece");
-  if (layer >= pipeline.layers) return bad("layer {} of {}", layer, pipeline.layers);
-  return cut::part_of_even({.length = pipeline.layers, .part_count = pipeline.stages}, layer);
-}
-
 Result<Layout> at_expert(Layout layout, const Experts& experts, std::uint64_t expert) {
   CKPT_TRY(const std::uint64_t groups, size_of(layout, experts.axis));
   CKPT_CHECK(check_divides(groups, experts.count, "experts"));
   if (expert >= experts.count) return bad("expert {} of {}", expert, experts.count);
   return at_stages(std::move(layout), experts.axis, {expert / (experts.count / groups)});
-}
-
-Result<Layout> stacked_experts(Layout layout, const Experts& experts) {
-  return tensor_parallel(std::move(layout), {.axis = experts.axis, .dim = 0, .length = experts.count});
 }
 
 Result<FlatGroupPlaces> flat_group(const FlatGroupOptions& options) {

@@ -104,11 +104,6 @@ struct Pipeline {
 };
 Result<std::uint64_t> stage_of_layer(const Pipeline& pipeline, std::uint64_t layer);
 
-/// The same where stages differ by at most one layer, the longer ones first. `layer` counts all layers of the
-/// PipelineModule.
-/// source  deepspeed/runtime/utils.py partition_uniform (PipelineModule partition_method='uniform')
-Result<std::uint64_t> uniform_stage_of_layer(const Pipeline& pipeline, std::uint64_t layer);
-
 /// A tensor of one expert: only ranks whose group has it hold it. Experts are dealt in order, equally many a group.
 /// source   Megatron-LM megatron/core/transformer/moe/moe_layer.py BaseMoELayer (local_expert_indices);
 ///          deepspeed/moe/layer.py MoE (num_local_experts)
@@ -117,8 +112,6 @@ struct Experts {
   std::uint64_t count = 0;  ///< the axis divides it
 };
 Result<Layout> at_expert(Layout layout, const Experts& experts, std::uint64_t expert);
-/// A tensor with all experts stacked along its first dimension.
-Result<Layout> stacked_experts(Layout layout, const Experts& experts);
 
 // --- flat divisions --------------------------------------------------------------------------------------------------
 

@@ -2,13 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "format/model/scalar_json.hpp"
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
-#include "format/text/parse_number.hpp"
 
 namespace ckpt::rng {
 namespace {
@@ -28,31 +25,6 @@ void append_escaped(std::string& out, std::string_view text) {
       out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
     }
   }
-}
-
-/// Nothing where `append_escaped` would not have written this.
-std::optional<std::string> unescape(std::string_view text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (is_plain(text[i])) {
-      out += text[i];
-      continue;
-    }
-    if (text[i] != '%' || i + 2 >= text.size()) return std::nullopt;
-    const auto value = parse_number<unsigned>(std::string_view(text).substr(i + 1, 2), 16);
-    if (!value) return std::nullopt;
-    out += static_cast<char>(*value);
-    i += 2;
-  }
-  std::string again;
-  append_escaped(again, out);
-  if (again != text || !is_utf8(out)) return std::nullopt;  // lower-case digits, or a plain byte escaped
-  return out;
-}
-
-std::optional<std::uint64_t> to_natural(std::string_view digits) {
-  const bool canonical = digits.size() == 1 || !digits.starts_with('0');
-  return canonical ? parse_number<std::uint64_t>(digits) : std::nullopt;
 }
 
 tl::unexpected<Error> bad(std::string_view member, std::string_view reason) {
@@ -76,30 +48,6 @@ std::string blob_name(const Identity& identity) {
     append_escaped(out, axis);
     out += fmt::format("={}", coordinate);
     separator = ',';
-  }
-  return out;
-}
-
-std::optional<Identity> parse_blob_name(std::string_view name) {
-  if (name.size() > kMaxNameBytes || !name.starts_with(kPrefix)) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  const std::size_t at = std::min(name.find('@'), name.size());
-  auto stream = unescape(name.substr(0, at));
-  if (!stream || stream->empty()) return std::nullopt;
-  Identity out{.stream = std::move(*stream)};
-  std::string last;
-  for (std::string_view rest = name.substr(at); !rest.empty();) {
-    rest.remove_prefix(1);
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    const std::string_view pair = rest.substr(0, end);
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) return std::nullopt;
-    const auto axis = unescape(pair.substr(0, equals));
-    const auto coordinate = to_natural(pair.substr(equals + 1));
-    if (!axis || axis->empty() || !coordinate || (!out.coords.empty() && *axis <= last)) return std::nullopt;
-    last = *axis;
-    out.coords.emplace(*axis, *coordinate);
-    rest.remove_prefix(end);
   }
   return out;
 }
@@ -178,32 +126,6 @@ std::vector<Source> resolve(std::span<const Stream> stored, std::span<const Want
     } else {
       out.push_back({.seed = derive_seed(seed, step, each.identity)});
     }
-  }
-  return out;
-}
-
-std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<const Source> sources) {
-  std::vector<bool> used(stored.size(), false);
-  std::size_t derived = 0;
-  for (const Source& source : sources) {
-    if (source.stored) {
-      used[*source.stored] = true;
-    } else {
-      ++derived;
-    }
-  }
-  const auto going_on = static_cast<std::size_t>(std::count(used.begin(), used.end(), true));
-  std::vector<std::string> out{fmt::format("bit-exact: {} of {} random streams continue where they stopped",
-                                           sources.size() - derived, sources.size())};
-  if (derived > 0) {
-    out.push_back(
-        fmt::format("not bit-exact: {} random streams are new; they begin from a hash of seed, step "
-                    "and identity, the same at every resume from this step",
-                    derived));
-  }
-  if (going_on < stored.size()) {
-    out.push_back(
-        fmt::format("not bit-exact: {} stored random streams no longer belong to a rank", stored.size() - going_on));
   }
   return out;
 }

@@ -38,8 +38,6 @@ struct Stream {
 /// "rng/STREAM" or "rng/STREAM@AXIS=N,AXIS=N", axes in byte order; every byte but letters, digits, '.', '_' and '-' as
 /// %XX: equal names are equal identities.
 std::string blob_name(const Identity& identity);
-/// The identity of a blob's name. Nothing for a name that `blob_name` does not give.
-std::optional<Identity> parse_blob_name(std::string_view name);
 
 /// The blob's bytes: JSON that `parse` reads back.
 /// errors   usage: a stream without a name, a text that is not UTF-8, a state above kMaxStateBytes, a blob's name above
@@ -66,8 +64,5 @@ struct Wanted {
 };
 std::vector<Source> resolve(std::span<const Stream> stored, std::span<const Wanted> wanted, std::uint64_t seed,
                             std::uint64_t step);
-
-/// The guarantees after `resolve`, in sentences for people: first what is bit-exact, then what is not.
-std::vector<std::string> what_holds(std::span<const Stream> stored, std::span<const Source> sources);
 
 }  // namespace ckpt::rng

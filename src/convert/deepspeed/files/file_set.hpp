@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 #include "convert/read_options.hpp"
 
 namespace ckpt::deepspeed {

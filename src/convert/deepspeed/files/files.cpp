@@ -42,7 +42,7 @@ struct Refusal {
 };
 constexpr Refusal kRefusals[] = {
     {"expert_#_mp_rank_#_model_states.pt",
-     "a DeepSpeed mixture-of-experts checkpoint of before 2021-12 (expert files that name no layer)"},
+     "a DeepSpeed mixture-of-experts checkpoint from before December 2021 (expert files that name no layer)"},
     {kLayer, "a DeepSpeed pipeline-parallel checkpoint (layer files)"},
     {kLayerOfRank, "a DeepSpeed pipeline- and tensor-parallel checkpoint (layer files)"},
     {"mp_rank_#_model_states.pt-#.#", "a DeepSpeed checkpoint in FastPersist parts"},
@@ -87,7 +87,7 @@ bool is_universal(const std::vector<DirEntry>& entries) {
 
 auto unsupported(const std::string& name, std::string_view kind) {
   return fail({.code = Errc::unsupported,
-               .message = name + ": this is " + std::string(kind) + ": not yet readable",
+               .message = name + ": this is " + std::string(kind) + ": not supported",
                .file = name,
                .hint = kWhatIsRead});
 }
@@ -359,11 +359,10 @@ std::vector<std::string> surplus_files(const TagFiles& files, const Expected& ex
   return names;
 }
 
-Error under_root(Error error, const std::string& root) {
-  if (!error.file.empty() && error.file != root && !error.file.starts_with(root + "/")) {
-    error.file = join_path(root, error.file);
-  }
-  return error;
+Result<Map> with_paths_under(const std::string& root, Result<Map> read) {
+  if (!read && !read.error().file.empty() && read.error().file != root && !read.error().file.starts_with(root + "/"))
+    read.error().file = join_path(root, read.error().file);
+  return read;
 }
 
 }  // namespace ckpt::deepspeed

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/io/io.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
 
 namespace ckpt::deepspeed {
@@ -89,7 +90,7 @@ Missing missing_files(const TagFiles& files, const Expected& expected);
 /// Files of ranks that `expected` does not know: left over from a save with more ranks.
 std::vector<std::string> surplus_files(const TagFiles& files, const Expected& expected);
 
-/// Readers name files as in the map; the user needs the whole path.
-Error under_root(Error error, const std::string& root);
+/// What a reader returned. It names files as in the map; the user needs the whole path.
+Result<Map> with_paths_under(const std::string& root, Result<Map> read);
 
 }  // namespace ckpt::deepspeed

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -63,7 +63,7 @@ Result<std::vector<std::uint64_t>> read_expert_counts(const StateFile& file) {
 /// A key whose presence means a layout that this reader does not know.
 Result<> refuse_unknown_layouts(const StateFile& file, const RunFacts& facts, ModelRanks ranks) {
   const auto refuse = [&](const std::string& kind) {
-    return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
+    return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not supported"), kWhatIsRead));
   };
   const auto count = [&](std::string_view key) -> std::size_t {
     const NodeId node = file.find(file.root(), key);
@@ -193,9 +193,10 @@ Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks) {
 
 Result<> refuse_experts(const StateFile& file, const ModelStates& model) {
   if (model.num_experts.empty()) return {};
-  return fail(with_hint(file.error(Errc::unsupported,
-                                   "this is a mixture-of-experts checkpoint (num_experts), which here is not readable"),
-                        kWhatIsRead));
+  return fail(
+      with_hint(file.error(Errc::unsupported,
+                           "this is a mixture-of-experts checkpoint (num_experts), which is not supported here"),
+                kWhatIsRead));
 }
 
 Result<std::vector<NamedTensor>> read_fragments(const StateFile& file) {

@@ -35,7 +35,7 @@ bool is_partition_key(std::string_view key) {
 }
 
 auto refuse(const StateFile& file, const std::string& kind) {
-  return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not yet readable"), kWhatIsRead));
+  return fail(with_hint(file.error(Errc::unsupported, "this is " + kind + ": not supported"), kWhatIsRead));
 }
 
 std::string optim_group_text(std::size_t group) {
@@ -85,7 +85,7 @@ Result<std::vector<GroupState>> read_masters(const StateFile& file, NodeId list,
   return groups;
 }
 
-Result<> read_fragment_claims(const StateFile& file, NodeId inner, std::vector<GroupState>& groups) {
+Result<> read_declared_fragments(const StateFile& file, NodeId inner, std::vector<GroupState>& groups) {
   const NodeId node = file.find(inner, "param_slice_mappings");
   if (node == kNone) return {};
   CKPT_TRY(const auto mappings, file.items(node, "param_slice_mappings"));
@@ -110,7 +110,7 @@ Result<> read_alignment(const StateFile& file, NodeId inner, std::vector<GroupSt
   if (node == kNone) return {};
   CKPT_TRY(const auto lists, file.items(node, "param_alignment_paddings"));
   if (lists.size() != groups.size())
-    return fail(file.error(Errc::corrupt, "param_alignment_paddings: not one a group"));
+    return fail(file.error(Errc::corrupt, "param_alignment_paddings: not one per group"));
   for (std::size_t g = 0; g < lists.size(); ++g) {
     auto paddings = torch::as_shape(file.graph(), lists[g]);
     if (!paddings)
@@ -126,7 +126,7 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
   if (base == kNone) return {};
   if (const auto elastic = torch::as_sequence(file.graph(), base)) {
     if (elastic->size() != out.groups.size()) {
-      return fail(file.error(Errc::corrupt, "base_optimizer_state: not one a group"));
+      return fail(file.error(Errc::corrupt, "base_optimizer_state: not one per group"));
     }
     for (std::size_t g = 0; g < elastic->size(); ++g) {
       CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), out.groups[g]));
@@ -140,8 +140,8 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
   CKPT_TRY(out.hyper_groups, read_hyper_groups(file, file.find(base, "param_groups"), objects));
   if (out.hyper_groups.size() != out.groups.size()) {
     return fail(file.error(Errc::corrupt, "base_optimizer_state: " + std::to_string(out.hyper_groups.size()) +
-                                              " parameter groups where " + std::to_string(out.groups.size()) +
-                                              " groups of fp32 weights stand"));
+                                              " parameter groups, but " + std::to_string(out.groups.size()) +
+                                              " groups of fp32 weights"));
   }
   CKPT_TRY(const auto states, read_state_entries(file, file.find(base, "state")));
   for (std::size_t g = 0; g < out.groups.size(); ++g) {
@@ -209,17 +209,21 @@ bool is_elementwise(std::string_view slot) {
   return std::find(kNames.begin(), kNames.end(), slot) != kNames.end();
 }
 
-Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what) {
-  if (tensor.type.shape.size() != 1 || !tensor.where.strides.empty() || !tensor.type.true_dtype.empty() ||
-      is_packed(tensor.type.dtype)) {
-    return fail(file.error(Errc::corrupt, what + ": not a flat tensor"));
-  }
+std::optional<Run> dense_run(const FileTensor& tensor) {
+  if (!tensor.where.strides.empty() || !tensor.type.true_dtype.empty() || is_packed(tensor.type.dtype))
+    return std::nullopt;
   return Run{.offset = tensor.where.offset,
              .elements = tensor.elements(),
              .file = tensor.where.file,
              .dtype = tensor.where.dtype,
              .big_endian = tensor.where.big_endian,
              .crc = tensor.where.crc};
+}
+
+Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what) {
+  const auto run = tensor.type.shape.size() == 1 ? dense_run(tensor) : std::nullopt;
+  if (!run) return fail(file.error(Errc::corrupt, what + ": not a flat tensor"));
+  return *run;
 }
 
 Result<std::unordered_map<std::uint64_t, NodeId>> read_state_entries(const StateFile& file, NodeId state) {
@@ -247,12 +251,12 @@ Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what
     }
     if (tensor) {
       CKPT_TRY(auto value, file.scalar(*tensor));
-      if (!value) return fail(file.error(Errc::unsupported, here + ": a value of this type is not yet readable"));
+      if (!value) return fail(file.error(Errc::unsupported, here + ": a value of this type is not supported"));
       out.values.emplace_back(name, *std::move(value));
       continue;
     }
     if (torch::as_sequence(file.graph(), node) || torch::as_mapping(file.graph(), node)) {
-      return fail(file.error(Errc::unsupported, here + ": optimizer state of this form is not yet readable"));
+      return fail(file.error(Errc::unsupported, here + ": optimizer state of this form is not supported"));
     }
     // Plain Python values of the group: a step counted as an int, flags.
     auto value = torch::to_value(file.graph(), node, [](NodeId) -> std::optional<std::string> { return std::nullopt; });
@@ -316,7 +320,7 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
     CKPT_TRY(out.groups, read_masters(file, file.find(inner, kKey), kKey));
     out.padding_kept = head.bf16_optimizer || file.find(inner, "group_paddings") == kNone;
     CKPT_CHECK(read_base_optimizer(file, inner, out, objects));
-    CKPT_CHECK(read_fragment_claims(file, inner, out.groups));
+    CKPT_CHECK(read_declared_fragments(file, inner, out.groups));
     CKPT_CHECK(read_alignment(file, inner, out.groups));
   }
   CKPT_TRY(out.objects, optimizer_objects(file, inner, objects));

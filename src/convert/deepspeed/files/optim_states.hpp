@@ -71,6 +71,8 @@ Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle:
 Result<std::vector<NamedObject>> optimizer_objects(const StateFile& file, pickle::NodeId dict, ObjectReader& objects);
 /// True for slots of known optimizers that hold one value for each element of the parameter.
 bool is_elementwise(std::string_view slot);
+/// A dense tensor as a run; nothing if it is something else.
+std::optional<Run> dense_run(const FileTensor& tensor);
 /// A 1-D dense tensor as a run. corrupt if it is something else.
 Result<Run> as_run(const StateFile& file, const FileTensor& tensor, const std::string& what);
 

@@ -96,7 +96,7 @@ Result<std::optional<FileTensor>> StateFile::tensor(NodeId node, std::string_vie
   if (!*view) {
     const std::string_view kind = torch::unsupported_kind(graph(), node);
     if (kind.empty()) return std::optional<FileTensor>{};
-    return fail(error(Errc::unsupported, std::string(what) + ": a " + std::string(kind) + " is not yet readable"));
+    return fail(error(Errc::unsupported, std::string(what) + ": a " + std::string(kind) + " is not supported"));
   }
   auto type = model_type(**view);
   if (!type) return at(std::move(type).error());

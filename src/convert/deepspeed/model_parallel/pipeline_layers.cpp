@@ -38,7 +38,7 @@ Result<PipelineLayers> PipelineLayers::read(FileSet& set, const Tag& tag, const 
     for (const auto& [name, node] : entries) {
       CKPT_TRY(auto tensor, file.tensor(node, name));
       if (!tensor) {
-        return fail(with_tensor(file.error(Errc::unsupported, name + ": no tensor: not yet readable"), name));
+        return fail(with_tensor(file.error(Errc::unsupported, name + ": not a tensor: not supported"), name));
       }
       read.tensors.push_back({name, *std::move(tensor)});
     }

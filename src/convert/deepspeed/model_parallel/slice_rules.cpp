@@ -39,7 +39,7 @@ struct Atom {
 
 auto unreadable(std::string_view pattern) {
   return fail(Errc::unsupported, "universal_checkpoint_info: the pattern '" + std::string(pattern) +
-                                     "' is of a form that is not yet readable");
+                                     "' is of a form that is not supported");
 }
 
 Result<std::vector<Atom>> parse(std::string_view pattern, bool& to_end) {
@@ -231,7 +231,7 @@ Result<SliceRules> SliceRules::read(const StateFile& file, const MapRules* user)
       SubParameters rule;
       const NodeId fields =
           file.graph().kind(item) == pickle::Kind::call ? file.graph().state(item) : item;  // a dict or a SubparamShape
-      if (fields == kNone) return fail(file.error(Errc::corrupt, "parameter_with_sub_params: an item is no rule"));
+      if (fields == kNone) return fail(file.error(Errc::corrupt, "parameter_with_sub_params: an item is not a rule"));
       CKPT_TRY(rule.patterns, read_patterns(file, fields, "patterns"));
       CKPT_TRY(const auto dimension, file.natural(fields, "partition_dim"));
       rule.dimension = dimension.value_or(0);
@@ -288,7 +288,7 @@ Result<SliceRules::Widths> SliceRules::part_widths(const std::string& name, cons
       }
     }
   }
-  if (out.size() != rule.count) return corrupt_slice(name, "sub_param_shard_widths are not one a part");
+  if (out.size() != rule.count) return corrupt_slice(name, "sub_param_shard_widths needs one value for each part");
   for (std::size_t part = 0; part < out.size(); ++part) {
     if (out[part].size() != ranks.size())
       return corrupt_slice(name, "sub_param_shard_widths needs one value for each rank");

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 #include "convert/deepspeed/model_parallel/slice_rules.hpp"
 #include "format/model/rank_layout.hpp"
 

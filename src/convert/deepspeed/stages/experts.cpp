@@ -37,7 +37,7 @@ Result<> add_weights(const StateFile& file, const ExpertFile& expert, Layers& la
     }
     CKPT_TRY(auto tensor, file.tensor(node, name));
     if (!tensor) {
-      return fail(with_tensor(file.error(Errc::unsupported, name + ": no tensor: not yet readable"), name));
+      return fail(with_tensor(file.error(Errc::unsupported, name + ": not a tensor: not supported"), name));
     }
     if (model.buffer_names.count(parts->with(0))) model.buffer_names.insert(name);
     model.module.push_back({name, *std::move(tensor)});
@@ -180,7 +180,7 @@ Result<ModelStates> model_of_expert_rank(const ModelStates& model, std::uint64_t
     if (count % expert_ranks == 0) continue;
     return fail({.code = Errc::unsupported,
                  .message = model.path + ": " + layer + ": " + std::to_string(count) + " experts over " +
-                            std::to_string(expert_ranks) + " expert-parallel ranks: not yet readable",
+                            std::to_string(expert_ranks) + " expert-parallel ranks: not supported",
                  .file = model.path,
                  .tensor = layer,
                  .hint = kWhatIsRead});

@@ -9,8 +9,8 @@
 #include <utility>
 #include <variant>
 
+#include "convert/deepspeed/stages/declared_fragments.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
-#include "convert/deepspeed/stages/fragment_claims.hpp"
 #include "format/checked.hpp"
 #include "format/model/cut.hpp"
 #include "format/model/same_value.hpp"
@@ -78,11 +78,11 @@ Result<cut::FlatGroup> find_cut(std::uint64_t element_count, const GroupRanks& r
     const std::uint64_t elements = ranks[r].master.elements;
     if (elements == usual.owned(r).size()) continue;
     return corrupt(ranks.file(r).path,
-                   group_text(ranks.group()) + ": " + std::to_string(elements) + " fp32 elements where rank " +
+                   group_text(ranks.group()) + ": " + std::to_string(elements) + " fp32 elements, but rank " +
                        std::to_string(r) + " of " + std::to_string(ranks.size()) + " holds " +
                        std::to_string(usual.owned(r).size()) + " of " + std::to_string(element_count));
   }
-  return corrupt(ranks.file(0).path, group_text(ranks.group()) + ": its elements are cut in no known way");
+  return corrupt(ranks.file(0).path, group_text(ranks.group()) + ": it is not known how its elements are cut");
 }
 
 /// In stages 1 and 2 the weights of a group are views of one flat tensor, so their offsets prove the order.
@@ -133,7 +133,7 @@ Result<> check_slot_counts(const cut::FlatGroup& cut, const GroupRanks& ranks) {
       if (run.elements == cut.part_elements || run.elements == cut.owned(r).size()) continue;
       return fail(wrong_slot_count(ranks.file(r).path,
                                    group_text(ranks.group()) + ": " + slot + " has " + std::to_string(run.elements) +
-                                       " elements where rank " + std::to_string(r) + " holds " +
+                                       " elements, but rank " + std::to_string(r) + " holds " +
                                        std::to_string(cut.part_elements),
                                    slot));
     }
@@ -192,7 +192,7 @@ Error wrong_slot_count(const std::string& path, const std::string& what, std::st
   // For a slot with one value per element a wrong count is damage; any other slot has a form of its own.
   if (is_elementwise(slot)) return {.code = Errc::corrupt, .message = path + ": " + what, .file = path};
   return {.code = Errc::unsupported,
-          .message = path + ": " + what + ": optimizer state of this form is not yet readable",
+          .message = path + ": " + what + ": optimizer state of this form is not supported",
           .file = path};
 }
 
@@ -252,7 +252,7 @@ Result<std::vector<FlatParameter>> lay_out_flat_groups(MapBuilder& builder, cons
   for (const NamedTensor& entry : model.module) weights.emplace(entry.name, &entry.tensor);
   for (const OptimStates& rank : ranks) {
     if (rank.groups.size() == groups.size()) continue;
-    return corrupt(rank.path, std::to_string(rank.groups.size()) + " parameter groups where param_shapes has " +
+    return corrupt(rank.path, std::to_string(rank.groups.size()) + " parameter groups, but param_shapes has " +
                                   std::to_string(groups.size()));
   }
   for (std::size_t g = 0; g < groups.size(); ++g) {

@@ -41,7 +41,7 @@ Result<TrainedParams> lay_out(const std::vector<GroupShapes>& groups, const std:
       const GroupState& state = rank.groups[g];
       const auto what = [&](const std::string& thing, std::uint64_t elements) {
         return partition_group_text(g) + ": " + thing + " has " + std::to_string(elements) +
-               " elements where the parts of its " + std::to_string(groups[g].size()) + " parameters take " +
+               " elements, but the parts of its " + std::to_string(groups[g].size()) + " parameters take " +
                std::to_string(begin);
       };
       if (state.master.elements != begin)
@@ -77,7 +77,7 @@ Result<FrozenParts> frozen_parts(const std::string& path, const std::vector<Name
       return fail(
           with_tensor({.code = Errc::corrupt,
                        .message = path + ": frozen_param_fragments: " + shape.name + ": " +
-                                  std::to_string(tensor.elements()) + " elements where each of " +
+                                  std::to_string(tensor.elements()) + " elements, but each of " +
                                   std::to_string(part_count) + " ranks holds " + std::to_string(cut.part_elements),
                        .file = path},
                       shape.name));
@@ -95,7 +95,7 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
   const std::vector<GroupShapes>& groups = *model.param_shapes;
   for (const OptimStates& rank : ranks) {
     if (rank.groups.size() == groups.size()) continue;
-    return corrupt_partition(rank.path, std::to_string(rank.groups.size()) + " sub-groups where param_shapes has " +
+    return corrupt_partition(rank.path, std::to_string(rank.groups.size()) + " sub-groups, but param_shapes has " +
                                             std::to_string(groups.size()));
   }
   CKPT_TRY(const TrainedParams trained, lay_out(groups, ranks));
@@ -175,9 +175,7 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
 }
 
 void note_cast_weights(MapBuilder& builder) {
-  builder.find(Severity::note,
-               "no file of ZeRO stage 3 holds the weights: they are the "
-               "masters, cast to the module's dtype");
+  builder.find(Severity::note, "ZeRO stage 3 stores no 16-bit weights: they are cast from the fp32 masters");
 }
 
 Result<> place_partitioned(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks,

@@ -3,9 +3,9 @@
 #include <variant>
 #include <vector>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -41,7 +41,7 @@ Result<Run> raw_run(FileSet& files, const std::string& path, std::uint64_t eleme
   const std::uint64_t held = files.bytes_of(file);
   if (held != expected) {
     return fail({.code = Errc::corrupt,
-                 .message = path + ": has " + std::to_string(held) + " bytes where " + std::to_string(elements) +
+                 .message = path + ": has " + std::to_string(held) + " bytes, but " + std::to_string(elements) +
                             " elements take " + std::to_string(expected) + " (rounded up to " +
                             std::to_string(alignment) + ")",
                  .file = path,

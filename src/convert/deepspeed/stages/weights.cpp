@@ -53,9 +53,9 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
     out[i] = i;
     if (!counts(entry)) continue;
     out[i] = holder.at(key_of(entry.tensor));
-    const auto claim = shared.find(entry.name);
-    if (!placeholders || out[i] != i || claim == shared.end()) continue;
-    const auto target = position.find(claim->second);
+    const auto tie = shared.find(entry.name);
+    if (!placeholders || out[i] != i || tie == shared.end()) continue;
+    const auto target = position.find(tie->second);
     if (target == position.end()) continue;
     const NamedTensor& data = model.module[target->second];
     out[i] = counts(data) ? holder.at(key_of(data.tensor)) : target->second;

@@ -5,8 +5,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 
 namespace ckpt::deepspeed {
 

@@ -389,11 +389,10 @@ Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, co
   }
   CKPT_TRY(const auto names, find_names(builder.map(), model, file, optimizer));
   if (!names && unnamed == Unnamed::refuse) {
-    return fail(
-        with_hint(file.error(Errc::unsupported,
-                             "the optimizer stores no names, its parameters cannot be distinguished, and those of "
-                             "other ranks are others"),
-                  "save it with ZeRO stage 1, which stores names"));
+    return fail(with_hint(file.error(Errc::unsupported,
+                                     "the optimizer stores no names, its parameters cannot be distinguished, and other "
+                                     "ranks have other parameters"),
+                          "save it with ZeRO stage 1, which stores names"));
   }
   if (!names) {
     builder.find(

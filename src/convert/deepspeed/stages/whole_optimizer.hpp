@@ -6,10 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 #include "format/model/match_parameters.hpp"
 
 namespace ckpt::deepspeed {

@@ -12,10 +12,10 @@
 #include "convert/deepspeed/files/file_set.hpp"
 #include "convert/deepspeed/files/files.hpp"
 #include "convert/deepspeed/files/kept_objects.hpp"
+#include "convert/deepspeed/files/map_builder.hpp"
 #include "convert/deepspeed/files/model_parallel_files.hpp"
 #include "convert/deepspeed/files/model_states.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
-#include "convert/deepspeed/map_builder.hpp"
 #include "convert/deepspeed/stages/partitioned_params.hpp"
 #include "convert/deepspeed/stages/weights.hpp"
 #include "convert/deepspeed/universal/universal_detect.hpp"
@@ -377,15 +377,9 @@ class UniversalReader {
 
   static Result<Run> flat_run(const UniversalParameter& parameter, const std::string& slot, const FileTensor& tensor) {
     const std::string path = parameter.folder + "/" + (slot == kMasterSlot ? "fp32" : slot) + ".pt";
-    if (!tensor.where.strides.empty() || !tensor.type.true_dtype.empty() || is_packed(tensor.type.dtype)) {
-      return fail(corrupt(path, "not a dense tensor", parameter.name));
-    }
-    return Run{.offset = tensor.where.offset,
-               .elements = tensor.elements(),
-               .file = tensor.where.file,
-               .dtype = tensor.where.dtype,
-               .big_endian = tensor.where.big_endian,
-               .crc = tensor.where.crc};
+    const auto run = dense_run(tensor);
+    if (!run) return fail(corrupt(path, "not a dense tensor", parameter.name));
+    return *run;
   }
 
   Result<> place_others() {
@@ -435,9 +429,7 @@ Result<Map> open_universal(Io& io, const std::string& root, const ReadOptions& o
     CKPT_TRY(UniversalFolder folder, find_universal(io, root));
     return UniversalReader(io, root, std::move(folder), options).read();
   };
-  auto map = read();
-  if (map) return map;
-  return fail(under_root(std::move(map).error(), root));
+  return with_paths_under(root, read());
 }
 
 }  // namespace

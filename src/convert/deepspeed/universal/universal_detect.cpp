@@ -13,13 +13,14 @@ constexpr std::uint64_t kTrackerBytes = 4096;
 constexpr std::size_t kMaxLooks = 64;  // directories that are looked into
 
 /// `zero/<parameter>/fp32.pt`, with the moments next to it. Source: deepspeed/checkpoint/ds_to_universal.py.
-bool has_parameters(Io& io, const std::string& zero) {
-  const auto parameters = io.list(zero);
-  if (!parameters) return false;
+Result<bool> has_parameters(const Place& place) {
+  CKPT_TRY(const std::vector<DirEntry> parameters, place.list_below("zero"));
   std::size_t looked = 0;
-  for (const DirEntry& parameter : *parameters) {
+  for (const DirEntry& parameter : parameters) {
     if (parameter.kind != FileInfo::Kind::directory || ++looked > kMaxLooks) continue;
-    if (io.stat(join_path(join_path(zero, parameter.name), "fp32.pt")).has_value()) return true;
+    const auto there = place.io.stat(join_path(join_path(join_path(place.root, "zero"), parameter.name), "fp32.pt"));
+    if (there) return true;
+    if (there.error().code != Errc::not_found) return fail(there.error());
   }
   return false;
 }
@@ -45,8 +46,8 @@ auto incomplete(const std::string& file, const std::string& what, std::string hi
 Result<std::optional<Match>> detect_universal(const Place& place) {
   if (!place.directory) return std::nullopt;
   if (place.has(kTracker)) return Match{.where = {}, .why = std::string(kTracker)};
-  if (place.has("zero") && has_parameters(place.io, join_path(place.root, "zero")))
-    return Match{.where = {}, .why = "zero/<parameter>/fp32.pt"};
+  CKPT_TRY(const bool found, has_parameters(place));
+  if (found) return Match{.where = {}, .why = "zero/<parameter>/fp32.pt"};
   return std::nullopt;
 }
 

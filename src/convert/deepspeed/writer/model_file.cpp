@@ -47,7 +47,7 @@ class ModelFile {
     root.set("ds_config", target_.config);
     root.set("ds_version", value_of(std::string_view(target_.version)));
     for (const auto& [key, value] : target_.client) root.set(key, value);
-    return archive_.finish(std::move(path), *std::move(root).finish(), id);
+    return archive_.finish(std::move(path), std::move(root).finish(), id);
   }
 
  private:
@@ -197,7 +197,7 @@ Result<TargetFile> expert_file(const TrainingTarget& target, const ExpertLayer& 
     CKPT_TRY(ValuePtr value, archive.whole(target.weight_source(entry), entry.dtype));
     root.set(entry.name, std::move(value));
   }
-  return archive.finish(std::move(path), *std::move(root).finish(), id);
+  return archive.finish(std::move(path), std::move(root).finish(), id);
 }
 
 Result<TargetFile> layer_file(const WriteRequest& request, const HeldLayer& layer, std::string path) {
@@ -210,7 +210,7 @@ Result<TargetFile> layer_file(const WriteRequest& request, const HeldLayer& laye
     CKPT_TRY(ValuePtr value, archive.whole(held.tensor, selected->dtype));
     root.set(held.name, std::move(value));
   }
-  return archive.finish(std::move(path), *std::move(root).finish(), request.id);
+  return archive.finish(std::move(path), std::move(root).finish(), request.id);
 }
 
 }  // namespace ckpt::deepspeed

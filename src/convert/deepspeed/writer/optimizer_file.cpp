@@ -42,7 +42,7 @@ class OptimizerFile {
     root.set("optimizer_state_dict", std::move(inner).finish());
     root.set("ds_config", target_.config);
     root.set("ds_version", value_of(std::string_view(target_.version)));
-    return archive_.finish(std::move(path), *std::move(root).finish(), id);
+    return archive_.finish(std::move(path), std::move(root).finish(), id);
   }
 
  private:
@@ -101,7 +101,8 @@ class OptimizerFile {
       auto address = std::make_shared<Value>();
       address->v = Opaque{.global = "deepspeed.utils.tensor_fragment.fragment_address",
                           .args = list_of({}, List::Kind::tuple),
-                          .state = std::move(fields).finish()};
+                          .state = std::move(fields).finish(),
+                          .is_new = true};
       const std::string& name = target_.state.model[group.members[members[piece.member]]].name;
       out.set(local_name(target_, name), std::move(address));
     }
@@ -281,7 +282,8 @@ ValuePtr loss_scaler(const TrainingTarget& target) {
   }
   out->v = Opaque{.global = std::string(kScalers) + (dynamic ? "DynamicLossScaler" : "LossScaler"),
                   .args = list_of({}, List::Kind::tuple),
-                  .state = std::move(fields).finish()};
+                  .state = std::move(fields).finish(),
+                  .is_new = true};
   return out;
 }
 
@@ -293,7 +295,7 @@ Result<TargetFile> expert_optimizer_file(const TrainingTarget& target, std::uint
   CKPT_TRY(ValuePtr optimizer,
            whole_optimizer(target, target.data_before_experts ? expert_rank * sharing : expert_rank, archive));
   root.set("optimizer", std::move(optimizer));
-  return archive.finish(std::move(path), *std::move(root).finish(), id);
+  return archive.finish(std::move(path), std::move(root).finish(), id);
 }
 
 Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t rank, StateArchive& archive) {

@@ -54,7 +54,8 @@ Result<ValuePtr> with_widths(const Value& rule, const std::string& name, const S
   auto out = std::make_shared<Value>();
   out->v = Opaque{.global = "deepspeed.checkpoint.universal_checkpoint.SubparamShape",
                   .args = list_of({}, List::Kind::tuple),
-                  .state = std::move(fields).finish()};
+                  .state = std::move(fields).finish(),
+                  .is_new = true};
   return out;
 }
 

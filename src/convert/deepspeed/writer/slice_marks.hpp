@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "convert/deepspeed/writer/state_archive.hpp"
+#include "convert/state_archive.hpp"
 #include "format/model/value.hpp"
 
 namespace ckpt::deepspeed {

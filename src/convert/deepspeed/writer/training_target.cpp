@@ -379,9 +379,9 @@ class Preparation {
       if (mine == theirs || (out_.stage == 0 && !universal_)) continue;
       return fail(cannot_hold(request_,
                               fmt::format("{}: its optimizer step is {}, that of {} in the same parameter group is {}: "
-                                          "ZeRO keeps one a group",
+                                          "ZeRO keeps one per group",
                                           entry.name, mine.value_or(-1), first->name, theirs.value_or(-1)),
-                              entry.name, "--zero-stage 0    keeps one a parameter"));
+                              entry.name, "--zero-stage 0    keeps one per parameter"));
     }
     return {};
   }
@@ -485,7 +485,7 @@ class Preparation {
       add(paths.of(tensor.name, tensor.path), std::make_shared<Value>(std::move(ref)));
     }
     if (!of_ranks.empty())
-      note("left out: objects of single ranks but the first, as the ranks are others: " +
+      note("left out: objects of single ranks except the first, because the ranks differ: " +
            some_of(of_ranks, "object", "objects"));
     if (!blobs.empty()) note("left out: " + some_of(blobs, "opaque blob", "opaque blobs"));
     const auto tree = build_tree(leaves);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "convert/deepspeed/writer/state_archive.hpp"
+#include "convert/state_archive.hpp"
 #include "convert/write_request.hpp"
 #include "format/model/training_state.hpp"
 

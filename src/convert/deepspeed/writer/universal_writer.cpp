@@ -46,7 +46,7 @@ class UniversalFolder {
   }
 
  private:
-  Result<> add_file(std::string path, StateArchive& archive, const Value& root) {
+  Result<> add_file(std::string path, StateArchive& archive, const ValuePtr& root) {
     CKPT_TRY(TargetFile file, archive.finish(std::move(path), root, request_.id));
     files_.push_back(std::move(file));
     return {};
@@ -74,7 +74,7 @@ class UniversalFolder {
     root.set("ds_version", value_of(std::string_view(target_.version)));
     root.set("param_groups", list_of(std::move(groups)));
     root.set("optimizer_state_dict", std::move(optimizer).finish());
-    return add_file(below_ + "zero/optimizer_state.pt", archive, *std::move(root).finish());
+    return add_file(below_ + "zero/optimizer_state.pt", archive, std::move(root).finish());
   }
 
   /// {"param": the whole tensor, and how it is cut}; zeros where there is no tensor.
@@ -93,7 +93,7 @@ class UniversalFolder {
       CKPT_TRY(const auto marks, slice_marks(target_.slice_info(), entry.name, entry.shape));
       for (const auto& [key, mark] : marks) root.set(key, mark);
     }
-    return add_file(path, archive, *std::move(root).finish());
+    return add_file(path, archive, std::move(root).finish());
   }
 
   Result<> add_parameter(const TargetGroup& group, const ModelTensor& entry) {
@@ -105,7 +105,7 @@ class UniversalFolder {
       CKPT_CHECK(add_state(folder + slot.name + ".pt", entry, tensor, slot.dtype));
     }
     StateArchive archive(*target_.map, target_.by_name);
-    if (const ValuePtr step = step_value(archive, group)) CKPT_CHECK(add_file(folder + "step.pt", archive, *step));
+    if (const ValuePtr step = step_value(archive, group)) CKPT_CHECK(add_file(folder + "step.pt", archive, step));
     return {};
   }
 

@@ -1,0 +1,1 @@
+"""Adapters for trainers: ckpt.integrations.transformers, .accelerate, .lightning. Each imports its framework."""

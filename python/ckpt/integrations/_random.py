@@ -1,0 +1,32 @@
+"""The states of the random generators of a process, as a tree that Run.save stores."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Dict
+
+import numpy
+import torch
+
+
+def states() -> Dict[str, Any]:
+    """Of python, numpy, torch and its CUDA devices, under the names that Hugging Face's Trainer uses."""
+    made: Dict[str, Any] = {"python": random.getstate(), "numpy": numpy.random.get_state(), "cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        made["cuda"] = torch.cuda.get_rng_state_all()
+    return made
+
+
+def restore(saved: Dict[str, Any]) -> None:
+    """Sets them; devices as far as there are as many."""
+    random.setstate(saved["python"])
+    numpy.random.set_state(saved["numpy"])
+    torch.set_rng_state(saved["cpu"])
+    if torch.cuda.is_available():
+        for device, state in list(enumerate(saved.get("cuda", [])))[:torch.cuda.device_count()]:
+            torch.cuda.set_rng_state(state, device)
+
+
+def ranks() -> Any:
+    """The group of a run: all ranks of a torch.distributed job, or None."""
+    return "world" if torch.distributed.is_available() and torch.distributed.is_initialized() else None

@@ -1,0 +1,62 @@
+"""Hugging Face's Accelerate: all that was prepared, saved with one call.
+
+    checkpoints = Checkpoints(accelerator, ckpt.Run("runs/exp7", every=100, staging=8 << 30))
+    model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+    first = checkpoints.load() + 1
+    for step in range(first, 1001):
+        ...
+        checkpoints.save_if_due(step)
+
+For processes that hold the whole model: one, or DistributedDataParallel, with a run that was opened with group="world".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, Optional
+
+import accelerate
+
+from ..run import Pending, Run
+from . import _random
+
+
+class Checkpoints:
+    """Saves and loads the models, optimizers and schedulers that an Accelerator has prepared, the objects that were
+    registered with register_for_checkpointing, the scaler, and random states.
+    """
+
+    def __init__(self, accelerator: accelerate.Accelerator, run: Run) -> None:
+        self._accelerator = accelerator
+        self._run = run
+
+    def save(self, step: int, *, metrics: Optional[Mapping[str, float]] = None) -> Pending:
+        """As Run.save."""
+        tree: Dict[str, Any] = {kind: [each.state_dict() for each in objects] for kind, objects in self._objects().items()}
+        tree["random"] = {f"rank{self._accelerator.process_index}": _random.states()}
+        return self._run.save(step, tree, metrics=metrics)
+
+    def save_if_due(self, step: int, *, metrics: Optional[Mapping[str, float]] = None) -> Optional[Pending]:
+        """As Run.should_save and Run.save."""
+        return self.save(step, metrics=metrics) if self._run.should_save(step) else None
+
+    def load(self) -> int:
+        """Loads the newest checkpoint; the step, or 0 without a checkpoint. Skip the batches of earlier steps yourself
+        (accelerator.skip_first_batches).
+        """
+        if self._run.latest is None:
+            return 0
+        report = self._run.load()
+        for kind, objects in self._objects().items():
+            for each, state in zip(objects, report.tree[kind]):
+                each.load_state_dict(state)
+        mine = report.tree["random"].get(f"rank{self._accelerator.process_index}")
+        if mine is not None:  # else there were fewer ranks
+            _random.restore(mine)
+        return report.step
+
+    def _objects(self) -> Dict[str, Any]:
+        accelerator: Any = self._accelerator
+        return {"models": [accelerator.unwrap_model(model) for model in accelerator._models],
+                "optimizers": accelerator._optimizers, "schedulers": accelerator._schedulers,
+                "registered": accelerator._custom_objects,
+                "scalers": [] if accelerator.scaler is None else [accelerator.scaler]}

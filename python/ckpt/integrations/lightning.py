@@ -1,0 +1,43 @@
+"""Lightning: a CheckpointIO whose checkpoints are runs of ckpt, verified when they are loaded.
+
+    trainer = Trainer(plugins=[RunCheckpointIO()], ...)
+    trainer.fit(model, ckpt_path="checkpoints/epoch=3-step=400.ckpt")
+
+What Lightning passes must be tensors and plain values (strings, numbers, dict, list, tuple), as it is without custom objects.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Any, Dict, Optional
+
+from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+
+from ..checkpoint import PathLike
+from ..run import Run
+
+
+class RunCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
+    """Each checkpoint that Lightning names is a directory with one run of one step."""
+
+    def save_checkpoint(self, checkpoint: Dict[str, Any], path: PathLike, storage_options: Optional[Any] = None) -> None:
+        """Returns when it is durable. Unsupported: objects, named by their path in the checkpoint"""
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        with Run(path) as run:
+            run.save(int(checkpoint.get("global_step", 0)), checkpoint, wait=True)
+
+    def load_checkpoint(self, path: PathLike, map_location: Optional[Any] = None, weights_only: Optional[bool] = None
+                        ) -> Dict[str, Any]:
+        """On the CPU: Lightning moves the tensors. Nothing in the checkpoint is run, whatever weights_only is."""
+        with Run(path) as run:
+            tree: Dict[str, Any] = run.load().tree
+        return tree
+
+    def remove_checkpoint(self, path: PathLike) -> None:
+        """Its name first, so that no half of it is found."""
+        target = os.path.abspath(path)
+        if os.path.exists(target):
+            hidden = os.path.join(os.path.dirname(target), f".removed-{os.getpid()}-{os.path.basename(target)}")
+            os.rename(target, hidden)
+            shutil.rmtree(hidden)

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "format/model/model.hpp"
+#include "format/result.hpp"
+
+namespace ckpt::megatron {
+
+/// Gives the state that the distributed optimizer stored in buckets (dp_reshardable) to its weights: the map gets slots of
+/// the whole weights, in their shapes, and loses the flat tensors of each model-parallel rank. Where the weights lie in the
+/// buckets follows from the run's arguments, and is compared with the cuts that the run stored, which are at every weight's
+/// begin.
+///
+/// map      of torch_dist, with the run's arguments as objects
+/// returns  false, and changes nothing: there are no buckets, or they do not lie as the arguments say
+Result<bool> assign_buckets(Map& map);
+
+/// The rest of that optimizer's state dict, which each model-parallel rank stores in items of its own: of the first rank
+/// those with the parameter groups ("optimizer") and the loss scale ("grad_scaler").
+struct BucketItem {
+  std::string key;
+  std::uint32_t tensor = 0;  ///< of the map
+};
+std::vector<BucketItem> bucket_items(const Map& map);
+
+}  // namespace ckpt::megatron

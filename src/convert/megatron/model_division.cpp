@@ -1,0 +1,311 @@
+#include "convert/megatron/model_division.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <compare>
+#include <string_view>
+
+#include "convert/megatron/run_arguments.hpp"
+#include "format/checked.hpp"
+#include "format/model/object_tree.hpp"
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::uint64_t kMostWeights = std::uint64_t{1} << 20;  // of all layers and experts
+constexpr std::string_view kExpertAxis = ".experts.experts.";
+constexpr std::string_view kExpertModule = "mlp.experts.";
+constexpr std::string_view kQkvNorm = ".self_attention.linear_qkv.layer_norm_";
+constexpr std::string_view kMlpNorm = ".mlp.linear_fc1.layer_norm_";
+
+/// The modules of a layer as they are made.
+constexpr std::array<std::string_view, 20> kModules{"input_layernorm.",
+                                                    "self_attention.linear_proj.",
+                                                    "self_attention.linear_q_proj.",
+                                                    "self_attention.linear_q_down_proj.",
+                                                    "self_attention.linear_q_up_proj.",
+                                                    "self_attention.linear_kv_down_proj.",
+                                                    "self_attention.linear_kv_up_proj.",
+                                                    "self_attention.linear_qkv.",
+                                                    "self_attention.q_layernorm.",
+                                                    "self_attention.k_layernorm.",
+                                                    "self_attention.kv_layernorm.",
+                                                    "pre_mlp_layernorm.",
+                                                    "mlp.router.",
+                                                    "mlp.linear_fc1.",
+                                                    "mlp.linear_fc2.",
+                                                    kExpertModule,
+                                                    "mlp.shared_experts.gate_weight",
+                                                    "mlp.shared_experts.linear_fc1.",
+                                                    "mlp.shared_experts.linear_fc2.",
+                                                    "post_mlp_layernorm."};
+constexpr std::array<std::string_view, 5> kInModule{"layer_norm_weight", "layer_norm_bias", "weight", "bias",
+                                                    "expert_bias"};
+
+/// Weights before the layers, and behind them, in the order of the model.
+constexpr std::array<std::string_view, 2> kBefore{kEmbedding, "embedding.position_embeddings.weight"};
+constexpr std::array<std::string_view, 4> kBehind{"decoder.final_layernorm.weight", "decoder.final_layernorm.bias",
+                                                  kOutput, "output_layer.bias"};
+
+template <std::size_t N>
+std::size_t find_in(const std::array<std::string_view, N>& all, std::string_view one) {
+  return static_cast<std::size_t>(std::ranges::find(all, one) - all.begin());
+}
+
+bool is_vocabulary(std::string_view name) {
+  return name == kEmbedding || name.starts_with("output_layer.");
+}
+
+void replace_norm(std::string& name, std::string_view from, std::string_view to) {
+  if (const std::size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+}
+
+/// The largest number of tensor-parallel ranks below `ranks` that divides a dimension.
+std::string nearest_size(std::uint64_t elements, std::uint64_t halves, std::uint64_t ranks) {
+  while (--ranks > 1)
+    if (elements % (halves * ranks) == 0) break;
+  return fmt::format("--tp {}", std::max<std::uint64_t>(ranks, 1));
+}
+
+}  // namespace
+
+/// A rank's weight with its place in the module.
+struct ModelDivision::Ordered {
+  std::array<std::uint64_t, 6> place{};
+  RankWeight weight;
+};
+
+ModelForm model_form(const Value& args) {
+  const std::string* implementation = text_of(member(args, "transformer_impl"));
+  return {.is_local = implementation != nullptr && *implementation == "local",
+          .is_grouped = is_set(args, "moe_grouped_gemm"),
+          .is_gated = is_set(args, "swiglu"),
+          .is_tied = !is_set(args, "untie_embeddings_and_output_weights"),
+          .vocabulary = count_argument(args, "vocab_size"),
+          .vocabulary_multiple = count_argument(args, "make_vocab_size_divisible_by").value_or(1),
+          .heads = count_argument(args, "num_attention_heads")};
+}
+
+std::uint64_t count_layers(const std::vector<WholeWeight>& weights) {
+  std::uint64_t out = 0;
+  for (const WholeWeight& weight : weights) {
+    if (!weight.name.starts_with(kLayers)) continue;
+    const Weight one = weight_of(weight.name, false);
+    if (one.layer) out = std::max(out, *one.layer + 1);
+    if (!one.layer && !weight.shape.empty()) out = std::max(out, weight.shape.front());
+  }
+  return out;
+}
+
+Result<ModelDivision> ModelDivision::make(std::vector<WholeWeight> weights, const ModelForm& form, const RankGrid& grid,
+                                          const std::string& target) {
+  ModelDivision out(std::move(weights), form, grid);
+  CKPT_CHECK(out.divide(target));
+  return out;
+}
+
+Result<> ModelDivision::divide(const std::string& target) {
+  if (form_.heads && *form_.heads % grid_.tensor != 0)
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: {} attention heads cannot be divided among {} tensor-parallel ranks",
+                                        target, *form_.heads, grid_.tensor),
+                 .hint = nearest_size(*form_.heads, 1, grid_.tensor)});
+  divided_.resize(weights_.size());
+  for (std::size_t i = 0; i < weights_.size(); ++i) CKPT_CHECK(check(weights_[i], divided_[i], target));
+  return check_count(target);
+}
+
+/// Shapes may claim any number of layers and experts, also without elements.
+Result<> ModelDivision::check_count(const std::string& target) const {
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const std::uint64_t layers = std::max<std::uint64_t>(divided_[i].layers, 1);
+    const std::uint64_t experts = divided_[i].is_expert ? std::max<std::uint64_t>(experts_, 1) : 1;
+    const bool fits = layers <= kMostWeights && experts <= kMostWeights && layers * experts <= kMostWeights - count;
+    if (!fits)
+      return fail({.code = Errc::unsupported,
+                   .message = fmt::format("{}: {}: too many layers and experts", target, weights_[i].name),
+                   .tensor = weights_[i].name});
+    count += layers * experts;
+  }
+  return {};
+}
+
+Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std::string& target) {
+  const auto refuse = [&](const std::string& reason, std::string hint) {
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: {}: {}", target, whole.name, reason),
+                 .tensor = whole.name,
+                 .hint = std::move(hint)});
+  };
+  out.weight = weight_of(whole.name, false);
+  out.shape = whole.shape;
+  const std::uint64_t layers = grid_.first_layer.back();
+  const bool is_layer = whole.name.starts_with(kLayers);
+  out.is_expert = whole.name.find(kExpertAxis) != std::string::npos;
+  const std::size_t axes =
+      static_cast<std::size_t>(is_layer && !out.weight.layer) + static_cast<std::size_t>(out.is_expert);
+  if (whole.shape.size() < axes) return refuse("it has too few dimensions", {});
+  if (is_layer && !out.weight.layer) {
+    out.layers = whole.shape.front();
+    out.shape.erase(out.shape.begin());
+    if (out.layers != layers) return refuse(fmt::format("it has {} layers, others {}", out.layers, layers), {});
+  }
+  if (out.is_expert) {
+    const std::uint64_t experts = out.shape.front();
+    out.shape.erase(out.shape.begin());
+    if (experts % grid_.expert != 0)
+      return refuse(fmt::format("its {} experts cannot be divided among {} ranks", experts, grid_.expert), "--ep 1");
+    if (experts_ != 0 && experts != experts_)
+      return refuse(fmt::format("it has {} experts, others {}", experts, experts_), {});
+    experts_ = experts;
+  }
+  out.part = out.shape;
+  const std::uint64_t ranks = grid_.tensor;
+  if (is_vocabulary(whole.name) && !out.shape.empty()) {
+    std::uint64_t rows = out.shape.front();
+    if (form_.vocabulary && *form_.vocabulary <= rows) {
+      CKPT_TRY(const std::uint64_t multiple, checked_mul(form_.vocabulary_multiple, ranks));
+      if (*form_.vocabulary > UINT64_MAX - multiple) return refuse("its vocabulary is too large", {});
+      rows = round_up(*form_.vocabulary, multiple);
+    }
+    rows_ = rows;
+    out.part.front() = rows;
+  }
+  const std::uint64_t halves = out.weight.is_gated && form_.is_gated ? 2 : 1;
+  if (out.weight.cut == Cut::unknown && ranks > 1)
+    return refuse("cannot tell how tensor-parallel ranks split it", "--tp 1");
+  if (out.weight.cut == Cut::columns) {
+    if (out.part.empty() || out.part.front() % (halves * ranks) != 0)
+      return refuse(fmt::format("cannot split its {} rows over {} tensor-parallel ranks",
+                                out.part.empty() ? 0 : out.part.front(), ranks),
+                    nearest_size(out.part.empty() ? 0 : out.part.front(), halves, ranks));
+    out.part.front() /= ranks;
+  }
+  if (out.weight.cut == Cut::rows) {
+    if (out.part.size() < 2 || out.part[1] % ranks != 0)
+      return refuse(fmt::format("cannot split its {} columns over {} tensor-parallel ranks",
+                                out.part.size() < 2 ? 0 : out.part[1], ranks),
+                    nearest_size(out.part.size() < 2 ? 0 : out.part[1], 1, ranks));
+    out.part[1] /= ranks;
+  }
+  bool is_known = find_in(kBefore, whole.name) < kBefore.size() || find_in(kBehind, whole.name) < kBehind.size();
+  if (is_layer) {
+    std::string_view rest = std::string_view(out.weight.name).substr(kLayers.size());
+    const bool is_norm = form_.is_local && (out.weight.name.find(kQkvNorm) != std::string::npos ||
+                                            out.weight.name.find(kMlpNorm) != std::string::npos);
+    std::string local = out.weight.name;
+    if (is_norm) {
+      replace_norm(local, kQkvNorm, ".input_layernorm.");
+      replace_norm(local, kMlpNorm, ".pre_mlp_layernorm.");
+      rest = std::string_view(local).substr(kLayers.size());
+    }
+    const auto* const module =
+        std::ranges::find_if(kModules, [&](std::string_view one) { return rest.starts_with(one); });
+    out.module = static_cast<std::size_t>(module - kModules.begin());
+    out.member = find_in(kInModule, rest.substr(rest.rfind('.') + 1));
+    is_known = out.module < kModules.size() && (out.member < kInModule.size() || rest.ends_with("gate_weight"));
+    out.weight.name = std::move(local);
+  } else if (!is_known) {
+    return refuse("cannot tell which pipeline stage it belongs to", {});
+  }
+  if (!is_known && whole.is_trained) unordered_ = whole.name;
+  return {};
+}
+
+RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::uint64_t layer,
+                               std::uint64_t expert) const {
+  const Divided& own = divided_[number];
+  RankWeight out{.whole = number, .shape = own.part};
+  Box box{.offset = {}, .size = {}};
+  const auto fix = [&](std::uint64_t index) {
+    box.offset.push_back(index);
+    box.size.push_back(1);
+  };
+  if (own.layers != 0) fix(layer);
+  if (own.is_expert) fix(expert);
+  const std::size_t first = box.size.size();
+  box.offset.resize(first + own.shape.size(), 0);
+  box.size.insert(box.size.end(), own.part.begin(), own.part.end());
+  if (own.weight.cut == Cut::rows) box.offset[first + 1] = place.tensor * own.part[1];
+  if (own.weight.cut != Cut::columns) {
+    if (!own.shape.empty()) box.size[first] = std::min(own.part.front(), own.shape.front());
+    out.boxes.push_back(std::move(box));
+    return out;
+  }
+  const std::uint64_t halves = own.weight.is_gated && form_.is_gated ? 2 : 1;
+  const std::uint64_t rows = own.part.front() / halves;
+  for (std::uint64_t half = 0; half < halves; ++half) {
+    const std::uint64_t begin = half * (own.shape.front() / halves) + place.tensor * rows;
+    if (begin >= own.shape.front()) break;  // padding
+    box.offset[first] = begin;
+    box.size[first] = std::min(rows, own.shape.front() - begin);
+    out.boxes.push_back(box);
+  }
+  return out;
+}
+
+void ModelDivision::add(std::size_t number, const RankPlace& place, std::uint64_t layer, std::uint64_t first_layer,
+                        std::vector<Ordered>& out) const {
+  const Divided& own = divided_[number];
+  const std::string head = fmt::format("{}{}.", kLayers, layer - first_layer);
+  const std::string_view rest = std::string_view(own.weight.name).substr(kLayers.size());
+  if (!own.is_expert) {
+    Ordered& one = out.emplace_back();
+    one.place = {1, layer, own.module, 0, 0, own.member};
+    one.weight = part(number, place, layer, 0);
+    one.weight.name = head + std::string(rest);
+    return;
+  }
+  const std::size_t at = rest.find(kExpertAxis);
+  const std::string before(rest.substr(0, at));
+  const std::string_view inner = rest.substr(at + kExpertAxis.size());  // linear_fc1.weight
+  const std::uint64_t which = inner.starts_with("linear_fc1.") ? 0 : 1;
+  const std::uint64_t count = experts_ / grid_.expert;
+  for (std::uint64_t e = 0; e < count; ++e) {
+    Ordered& one = out.emplace_back();
+    one.place = {1, layer, own.module, form_.is_grouped ? which : e, form_.is_grouped ? e : which, own.member};
+    one.weight = part(number, place, layer, place.expert * count + e);
+    one.weight.name = form_.is_grouped ? fmt::format("{}{}.experts.{}{}", head, before, inner, e)
+                                       : fmt::format("{}{}.experts.local_experts.{}.{}", head, before, e, inner);
+    one.weight.is_expert = true;
+  }
+}
+
+std::vector<RankWeight> ModelDivision::chunk(const RankPlace& place, std::uint64_t chunk) const {
+  const std::uint64_t first = grid_.first(chunk, place.pipeline);
+  const std::uint64_t end = grid_.end(chunk, place.pipeline);
+  const bool is_begin = place.pipeline == 0 && chunk == 0;
+  const bool is_end = place.pipeline + 1 == grid_.pipeline && chunk + 1 == grid_.chunks;
+  const bool shares_embedding = form_.is_tied && grid_.pipeline > 1;
+  std::vector<Ordered> found;
+  for (std::size_t i = 0; i < weights_.size(); ++i) {
+    const std::string& name = weights_[i].name;
+    const Weight& weight = divided_[i].weight;
+    if (name.starts_with(kLayers)) {
+      for (std::uint64_t layer = first; layer < end; ++layer)
+        if (!weight.layer || *weight.layer == layer) add(i, place, layer, first, found);
+      continue;
+    }
+    const auto add_one = [&](std::uint64_t section, std::uint64_t position, std::string_view as, bool is_shared) {
+      Ordered& one = found.emplace_back();
+      one.place = {section, 0, 0, 0, 0, position};
+      one.weight = part(i, place, 0, 0);
+      one.weight.name = as;
+      one.weight.is_shared = is_shared;
+    };
+    const std::size_t before = find_in(kBefore, name);
+    if (before < kBefore.size() && is_begin) add_one(0, before, name, name == kEmbedding && shares_embedding);
+    if (name == kEmbedding && is_end && shares_embedding) add_one(2, find_in(kBehind, kOutput), kOutput, true);
+    if (before == kBefore.size() && is_end) add_one(2, find_in(kBehind, name), name, false);
+  }
+  std::ranges::stable_sort(found, {}, &Ordered::place);
+  std::vector<RankWeight> out;
+  out.reserve(found.size());
+  for (Ordered& one : found) out.push_back(std::move(one.weight));
+  return out;
+}
+
+}  // namespace ckpt::megatron

@@ -1,0 +1,127 @@
+#include "convert/megatron/writer.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "convert/dcp_entries.hpp"
+#include "convert/dcp_target.hpp"
+#include "convert/megatron/common_state.hpp"
+#include "convert/megatron/extra_states.hpp"
+#include "convert/megatron/iteration.hpp"
+#include "convert/megatron/source_state.hpp"
+#include "convert/torch_target.hpp"
+#include "format/torch/archive_layout.hpp"
+#include "format/torch/value_pickle.hpp"
+
+namespace ckpt::megatron {
+namespace {
+
+constexpr std::string_view kConfig =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
+
+class MegatronWriter {
+ public:
+  explicit MegatronWriter(const WriteRequest& request) : request_(request), entries_(request) {}
+
+  Result<Skeleton> lay_out() {
+    CKPT_TRY(state_, source_state(request_));
+    CKPT_TRY(const CommonState common, common_state(request_, state_.common));
+    master_ = common.is_distributed ? "param" : "fp32_param";
+    for (std::size_t i = 0; i < state_.tensors.size(); ++i)
+      CKPT_CHECK(add(request_.tensors[i].tensor, state_.tensors[i], state_.kinds[i]));
+    CKPT_CHECK(add_extra_states());
+    const auto step = request_.source->meta.step;
+    const std::string folder = iteration_folder(step);
+    CKPT_TRY(Skeleton out,
+             dcp::lay_out_entries(request_, {.entries = std::move(entries_.entries())},
+                                  {.folder = folder, .ranks = dcp::ranks_of(request_), .keys = dcp::Keys::flat}));
+    add_common(out, folder, common);
+    add_small_files(out, folder, tracker_text(step));
+    out.dropped.insert(out.dropped.end(), common.notes.begin(), common.notes.end());
+    report_left_out(request_, state_, out.dropped);
+    if (state_.common.has_buckets)
+      out.dropped.push_back(
+          {.text = "optimizer state in buckets (dp_reshardable) loads only at the TP and PP of the source"});
+    return out;
+  }
+
+ private:
+  Result<> add(std::uint32_t index, const Tensor& tensor, Kind kind) {
+    std::string key = tensor.name;
+    switch (kind) {
+      case Kind::item:
+        if (tensor.name == kCommonItem) return {};  // common.pt has it
+        has_extra_states_ = has_extra_states_ || tensor.name.find(kExtraState) != std::string::npos;
+        return entries_.add_item(index, tensor.shape.front(), tensor.name, {tensor.name});
+      case Kind::state:
+        key = fmt::format("optimizer.state.{}.{}", tensor.slot == "master" ? master_ : tensor.slot, tensor.parameter);
+        break;
+      case Kind::step:  // the parameter groups have it
+      case Kind::pickle:
+      case Kind::rank_bytes:
+      case Kind::other_state:
+        return {};
+      case Kind::weight:
+      case Kind::bucket:
+        break;
+    }
+    Path path{key};
+    return entries_.add_tensor(index, tensor, std::move(key), std::move(path));
+  }
+
+  Result<> add_extra_states() {
+    if (has_extra_states_) return {};
+    Value none;
+    none.v = List{.items = {std::make_shared<const Value>()}};
+    std::vector<NamedWeight> weights;
+    for (std::size_t i = 0; i < state_.tensors.size(); ++i)
+      if (state_.kinds[i] == Kind::weight)
+        weights.push_back({.name = state_.tensors[i].name, .shape = state_.tensors[i].shape});
+    CKPT_TRY(const std::vector<std::string> keys, extra_state_keys(weights));
+    for (const std::string& key : keys) entries_.add_value({key}, none);
+    return {};
+  }
+
+  void add_common(Skeleton& out, const std::string& folder, const CommonState& common) const {
+    pickle::Writer writer;
+    torch::ValuePickler values(
+        writer, [](const TensorRef&) { return false; }, [](const TensorRef&) { return pickle::MemoIndex{}; });
+    values.value(common.value);
+    const std::string path = join_path(folder, kCommonFile);
+    out.files.push_back(torch_object_file(
+        path, {.root = torch::archive_root(path), .pickle = std::move(writer).finish(), .id = request_.id}));
+  }
+
+  /// The tracker last: until then a trainer resumes from nothing here.
+  static void add_small_files(Skeleton& out, const std::string& folder, const std::string& iteration) {
+    const std::string config = join_path(folder, "metadata.json");
+    out.small_names.push_back(config);
+    out.small_names.emplace_back(kTracker);
+    out.finish = [before = std::move(out.finish), config,
+                  iteration](const std::vector<Hash128>& leaves) -> Result<std::vector<SmallFile>> {
+      CKPT_TRY(std::vector<SmallFile> files, before(leaves));
+      files.push_back({.path = config, .bytes = std::string(kConfig)});
+      files.push_back({.path = std::string(kTracker), .bytes = iteration});
+      return files;
+    };
+  }
+
+  const WriteRequest& request_;
+  dcp::EntrySet entries_;
+  SourceState state_{};
+  bool has_extra_states_ = false;
+  std::string master_{};
+};
+
+}  // namespace
+
+Result<Skeleton> lay_out(const WriteRequest& request) {
+  return MegatronWriter(request).lay_out();
+}
+
+}  // namespace ckpt::megatron

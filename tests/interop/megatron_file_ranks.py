@@ -1,0 +1,37 @@
+"""One rank of a group that loads files of ranks with megatron-core, as its --ckpt-format torch does: the model's state dict,
+the optimizer's, and the distributed optimizer's file. Saves what this rank got, by name.
+
+python megatron_file_ranks.py RANK TENSOR PIPELINE EXPERT PORT ITERATION OUT"""
+import pathlib
+import sys
+
+import torch
+
+from megatron_model import join_group, resumed
+
+rank, tensor, pipeline, expert, port = map(int, sys.argv[1:6])
+iteration, out = map(pathlib.Path, sys.argv[6:8])
+join_group(rank, tensor * pipeline * expert, port, tensor, pipeline, expert)
+state, model, optimizer = resumed(iteration, tensor, pipeline, expert)
+is_distributed = state["args"].use_distributed_optimizer
+
+got = {"model": dict(model.state_dict()), "master": {}, "exp_avg": {}, "exp_avg_sq": {}}
+got["model"] = {name: tensor for name, tensor in got["model"].items() if isinstance(tensor, torch.Tensor)}
+for one in getattr(optimizer, "chained_optimizers", [optimizer]):
+    for name, weight in model.named_parameters():
+        begin = 0  # of what this data-parallel rank has of the weight
+        if is_distributed:
+            if weight not in one.model_param_group_index_map:
+                continue
+            held = one._get_main_param_and_optimizer_states(weight)
+            held["master"] = held["param"]
+            begin = one._get_model_param_range_map(weight)["param"].start
+        else:
+            if weight.main_param not in one.optimizer.state:
+                continue
+            held = {**one.optimizer.state[weight.main_param], "master": weight.main_param}
+        for slot in ("master", "exp_avg", "exp_avg_sq"):
+            got[slot][name] = begin, held[slot].detach().flatten().clone()
+got["steps"] = {float(group["step"]) for group in optimizer.param_groups if "step" in group}
+torch.save(got, out / f"{rank}.pt")
+torch.distributed.barrier()

@@ -1,0 +1,167 @@
+"""megatron-core loads what ckpt wrote, with another tensor- and pipeline-parallel size: model, masters, moments."""
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from conftest import GOLDEN
+
+pytest.importorskip("megatron.core")
+RUNS = GOLDEN / "megatron"
+VOCABULARY = 99  # of the runs, without padding
+NORMS = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_", "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
+
+
+def load(checkpoint, tensor, pipeline, out, expert=1, script="megatron_ranks.py"):
+    """What each rank of a job of this size loads."""
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    script = pathlib.Path(__file__).with_name(script)
+    out.mkdir()
+    ranks = range(tensor * pipeline * expert)
+    jobs = [subprocess.Popen([sys.executable, script, *map(str, (rank, tensor, pipeline, expert, port)), checkpoint, out],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             env=os.environ | {"OMP_NUM_THREADS": "1"}) for rank in ranks]
+    texts = [job.communicate(timeout=300)[0] for job in jobs]
+    assert all(job.returncode == 0 for job in jobs), "\n".join(texts)
+    return [torch.load(out / f"{rank}.pt", weights_only=False) for rank in ranks if (out / f"{rank}.pt").exists()]
+
+
+def key_of(name):
+    """Of a weight of the model: its name without the layer, and the layer; the names of experts as they are stored."""
+    layer = None
+    if name.startswith("decoder.layers."):
+        layer, rest = name.removeprefix("decoder.layers.").split(".", 1)
+        name, layer = "decoder.layers." + rest, int(layer)
+    for local, stored in NORMS.items():
+        name = name.replace(local, stored)
+    expert = None
+    if ".local_experts." in name:
+        head, rest = name.split(".local_experts.")
+        expert, rest = rest.split(".", 1)
+        name, expert = f"{head}.experts.{rest}", int(expert)
+    return name, tuple(i for i in (layer, expert) if i is not None)
+
+
+def compare_with_truth(loaded, truth):
+    """The number of compared tensors. The truth of a run may lack one kind of state."""
+    compared, kinds = 0, {key.split("/")[0] for key in truth}
+    for group, tensors in loaded.items():
+        if group in ("common", "groups", "scheduler"):
+            continue
+        for name, tensor in tensors.items():
+            key, index = key_of(name)
+            kind = {"model": "param", "param": "master", "fp32_param": "master"}.get(group, group)
+            if kind not in kinds:
+                continue
+            expected = truth[f"{kind}/{key}"][index]
+            assert tensor.dtype == expected.dtype and torch.equal(tensor, expected), (group, name)
+            compared += 1
+    return compared
+
+
+@pytest.mark.parametrize("run", ["torch_dist_tp2_pp2_dp2", "torch_dist_buckets_tp2_dp2", "legacy_tp2_pp2_dp2_distopt", "legacy_tp2_pp2", "legacy_moe_ep2_pp2_dp2"])
+def test_megatron_loads_a_run_at_another_size(ckpt, out, run):
+    ckpt("convert", RUNS / run / "ckpt", out / "run", "--to", "megatron")
+    assert (out / "run" / "latest_checkpointed_iteration.txt").read_text() == "2"
+    whole = load(out / "run" / "iter_0000002", 1, 1, out / "whole")[0]
+    assert whole["common"]["iteration"] == 2
+    truth = load_file(RUNS / run / "truth.safetensors")
+    assert compare_with_truth(whole, truth) == len({key.split("/")[0] for key in truth}) * len(whole["model"])
+    groups = whole["groups"]
+    groups = list(groups.values()) if 0 in groups else [groups]
+    assert all("lr" in group and len(group["betas"]) == 2 for one in groups for group in one["optimizer"]["param_groups"])
+    assert whole["scheduler"]["num_steps"] > 0
+
+
+def test_ranks_get_what_ranks_of_the_source_had(ckpt, out):
+    source = RUNS / "legacy_tp2_pp2_dp2_distopt" / "ckpt"
+    ckpt("convert", source, out / "run", "--to", "megatron", "--ranks", 3)
+    for rank, loaded in enumerate(load(out / "run" / "iter_0000002", 2, 2, out / "ranks")):
+        file = source / "iter_0000002" / f"mp_rank_{rank % 2:02}_{rank // 2:03}" / "model_optim_rng.pt"
+        ckpt("convert", file, out / f"{rank}.safetensors", "--only", "weights")
+        held = load_file(out / f"{rank}.safetensors")
+        had = {name: tensor for name, tensor in held.items() if not name.startswith("rng_state.")}
+        assert set(loaded["model"]) == set(had)
+        for name, tensor in had.items():
+            assert torch.equal(loaded["model"][name], tensor), name
+            assert torch.equal(loaded["param"][name].to(torch.bfloat16), tensor), name
+
+
+def test_a_run_converted_twice_is_the_same(ckpt, out):
+    source = RUNS / "torch_dist_tp2_pp2_dp2" / "ckpt"
+    notes = ckpt("convert", source, out / "direct", "--to", "megatron").stderr
+    assert "torch_dist:" not in notes, notes  # all of it has a place
+    ckpt("convert", source, out / "middle", "--to", "ckpt")
+    ckpt("convert", out / "middle", out / "run", "--to", "megatron")
+    ckpt("verify", out / "run", "--against", source)
+    whole = load(out / "run" / "iter_0000002", 1, 1, out / "whole")[0]
+    assert compare_with_truth(whole, load_file(RUNS / "torch_dist_tp2_pp2_dp2" / "truth.safetensors")) >= 36
+
+
+def test_a_model_of_transformers_becomes_a_release(ckpt, out):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(vocab_size=96, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+                                      num_key_value_heads=2, max_position_embeddings=16, tie_word_embeddings=False)
+    transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(out / "hf")
+    ckpt("convert", out / "hf", out / "run", "--to", "megatron", "--names", "megatron", "--vocab-multiple", 16)
+    assert (out / "run" / "latest_checkpointed_iteration.txt").read_text() == "release"
+    for tensor, pipeline in ((1, 1), (2, 1), (1, 2)):
+        load(out / "run" / "release", tensor, pipeline, out / f"ranks{tensor}{pipeline}")
+    ckpt("convert", out / "run", out / "back", "--to", "safetensors", "--names", "hf", "--only", "weights")
+    before, after = load_file(out / "hf" / "model.safetensors"), load_file(out / "back" / "model.safetensors")
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+
+
+SIZES = [("torch_dist_tp2_pp2_dp2", 2, 1, 1), ("legacy_tp2_pp2", 1, 2, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 2)]
+SLOW_SIZES = [("torch_dist_tp2_pp2_dp2", 2, 2, 1), ("legacy_tp2_pp2_dp2_distopt", 1, 4, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 1),
+              ("legacy_moe_ep2_pp2_dp2", 1, 2, 2), ("legacy_moe_ep2_pp2_dp2", 1, 1, 4)]
+
+
+@pytest.mark.parametrize("run,tensor,pipeline,expert", SIZES + [pytest.param(*one, marks=pytest.mark.slow) for one in SLOW_SIZES])
+def test_megatron_loads_files_of_ranks_of_another_size(ckpt, out, run, tensor, pipeline, expert):
+    """What each rank loads from its files is what it loads of the same run in torch_dist, which all sizes load."""
+    ckpt("convert", RUNS / run / "ckpt", out / "run", "--tp", tensor, "--pp", pipeline, "--ep", expert)
+    assert (out / "run" / "latest_checkpointed_iteration.txt").read_text() == "2"
+    ckpt("convert", RUNS / run / "ckpt", out / "whole", "--to", "megatron")
+    got = load(out / "run" / "iter_0000002", tensor, pipeline, out / "files", expert, "megatron_file_ranks.py")
+    wanted = load(out / "whole" / "iter_0000002", tensor, pipeline, out / "expected", expert)
+    compared = 0
+    for mine, expected in zip(got, wanted, strict=True):
+        assert mine["steps"] in ({2.0}, set())
+        masters = expected["param" if "param" in expected else "fp32_param"]
+        assert set(mine["model"]) == set(expected["model"])
+        for name, held in mine["model"].items():
+            rows = min(VOCABULARY, len(held), len(expected["model"][name]))  # the padding may differ
+            assert torch.equal(held[:rows], expected["model"][name][:rows]), name
+        for slot, same in (("master", masters), ("exp_avg", expected["exp_avg"]), ("exp_avg_sq", expected["exp_avg_sq"])):
+            # Expert-parallel ranks are data-parallel ones of the other weights, whose state is divided among them.
+            assert set(mine[slot]) == set(same) or (expert > 1 and set(mine[slot]) < set(same)), slot
+            for name, (begin, held) in mine[slot].items():
+                end = min(begin + held.numel(), VOCABULARY * same[name][0].numel() if same[name].dim() > 1 else same[name].numel())
+                assert torch.equal(held[:max(0, end - begin)], same[name].flatten()[begin:end]), (slot, name)
+                compared += 1
+    assert compared >= 3 * 20
+
+
+@pytest.mark.slow
+def test_a_run_with_the_optimizer_in_buckets_loads_at_another_size(ckpt, out):
+    """Two tensor-parallel and two data-parallel ranks save it; Megatron-LM itself loads it at this tensor-parallel size only."""
+    source = RUNS / "torch_dist_tp2_pp2_dp2"
+    ckpt("convert", source / "ckpt", out / "files", "--tp", 2, "--pp", 1)
+    load(out / "files" / "iter_0000002", 2, 1, out / "buckets", 2, "megatron_bucket_ranks.py")
+    names = ckpt("ls", out / "buckets").stdout
+    assert "gbuf_idx" not in names and "optimizer.state.decoder.layers.mlp.linear_fc1.weight.exp_avg" in names
+    ckpt("convert", out / "buckets", out / "run", "--to", "megatron")
+    whole = load(out / "run" / "iter_0000002", 1, 1, out / "whole")[0]
+    assert compare_with_truth(whole, load_file(source / "truth.safetensors")) == 36
+    assert whole["groups"]["optimizer"]["param_groups"][0]["step"] == 2.0
+    ckpt("convert", out / "buckets", out / "one", "--tp", 1, "--pp", 1)
+    ckpt("verify", out / "one", "--against", source / "ckpt", expect=None)
