@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/catalog/metrics_file.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/filter.hpp"
@@ -11,6 +12,7 @@
 #include "cli/commands/watch.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
+#include "cli/report/prometheus_text.hpp"
 #include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
 
@@ -19,14 +21,12 @@ namespace {
 
 Result<CatalogQuery> read_query(const Words& words) {
   CKPT_TRY(const std::string store, listed_store(words));
-  CatalogQuery query{
-      .store = store, .run = words.text("run"), .tag = words.text("tag"), .rebuild = words.on("rebuild"), .now = now()};
-  const std::string state = words.text("state");
-  for (const catalog::State one : {catalog::State::committed, catalog::State::verified, catalog::State::repairable,
-                                   catalog::State::corrupt, catalog::State::unreadable})
-    if (state == state_word(one)) query.state = one;
-  query.lacks_files = state == "incomplete";
-  if (query.lacks_files) query.state = catalog::State::corrupt;
+  CatalogQuery query{.store = store,
+                     .run = words.text("run"),
+                     .tag = words.text("tag"),
+                     .state = words.text("state"),
+                     .rebuild = words.on("rebuild"),
+                     .now = now()};
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
     if (!filter)
@@ -170,7 +170,7 @@ Answer status_once(Context& context) {
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
     CKPT_TRY(StoreStatus out, store_status(session.io, *store, context.words.text("run"), time, session.memory_bytes));
-    if (file != nullptr) CKPT_CHECK(write_status(session.io, file->text, out));
+    if (file != nullptr) CKPT_CHECK(write_metrics(session.io, file->text, prometheus_text(out)));
     return out;
   });
   if (!status) return not_replaced(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");

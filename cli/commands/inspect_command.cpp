@@ -7,6 +7,7 @@
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
 #include "cli/words/manual.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::cli {
 namespace {
@@ -49,13 +50,11 @@ std::string alias_text(const InspectReport& report) {
 }
 
 std::string extras_text(const InspectReport& report) {
-  constexpr std::size_t shown = 4;
+  constexpr std::size_t kShown = 4;
   if (report.extras.empty()) return {};
-  std::string names;
-  for (std::size_t i = 0; i < std::min(shown, report.extras.size()); ++i)
-    names += (i == 0 ? "" : ", ") + printable(report.extras[i]);
-  if (report.extras.size() > shown) names += fmt::format(" and {} more", report.extras.size() - shown);
-  return fmt::format("  {:<11} {}\n", "with it", names);
+  NameList names(kShown);
+  for (const std::string& name : report.extras) names.add(printable(name));
+  return fmt::format("  {:<11} {}\n", "with it", names.text());
 }
 
 std::string facts_text(const InspectReport& report) {

@@ -107,12 +107,12 @@ Answer run_why(Context& context) {
     put_text(data, "name", part.entries[i].name);
     data.member("step", one.step).member("decision", catalog::action_name(part.retention.decisions[i].action));
     put_text(data, "why", why);
-    data.member("state", state_word(one.state));
+    data.member("state", state_word(one));
     put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
     data.end_object();
     say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
                              printable(catalog::ShortNames(part.entries).of(part.entries[i])),
-                             fate_text(part.retention.decisions[i].action), printable(why), state_word(one.state),
+                             fate_text(part.retention.decisions[i].action), printable(why), state_word(one),
                              verified ? ", checked " + catalog::time_text(*verified) : ""));
   }
   data.end_array().key("undecided").begin_array();

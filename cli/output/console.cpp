@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "cli/text/units.hpp"
-#include "cli/text/utf8.hpp"
 #include "format/text/quantity.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "cli/text/utf8.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
 namespace {

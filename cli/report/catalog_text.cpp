@@ -78,29 +78,7 @@ std::string pin_cell(const catalog::Checkpoint& checkpoint) {
   return last ? "to " + catalog::time_text(*last).substr(5, 5) : "";
 }
 
-std::string state_cell(const catalog::Entry& entry) {
-  return catalog::lacks_files(entry) ? "incomplete" : std::string(state_word(entry.checkpoint.state));
-}
-
 }  // namespace
-
-std::string_view state_word(catalog::State state) {
-  switch (state) {
-    case catalog::State::uncommitted:
-      return "unfinished";
-    case catalog::State::unreadable:
-      return "unreadable";
-    case catalog::State::repairable:
-      return "repairable";
-    case catalog::State::corrupt:
-      return "damaged";
-    case catalog::State::committed:
-      return "complete";
-    case catalog::State::verified:
-      return "verified";
-  }
-  return {};
-}
 
 std::string entry_name(const catalog::Entry& entry) {
   return entry.checkpoint.run + "@" + entry.name;
@@ -138,13 +116,14 @@ std::string age_text(catalog::Time time, catalog::Time now) {
   if (minutes < 2) return fmt::format("{} s", age.count() / 1000);
   if (minutes < 120) return fmt::format("{} min", minutes);
   if (minutes < 48 * 60) return fmt::format("{} h", minutes / 60);
-  return fmt::format("{} d", minutes / (24 * 60));
+  const auto days = minutes / (24 * 60);
+  return days < 2 * 365 ? fmt::format("{} d", days) : fmt::format("{} y", days / 365);
 }
 
 Ink state_ink(std::string_view state) {
   if (state == "verified") return Ink::green;
   if (state == "damaged" || state == "incomplete") return Ink::red;
-  return state == "complete" ? Ink::plain : Ink::yellow;
+  return state == "complete" || state == "unverified" ? Ink::plain : Ink::yellow;
 }
 
 Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, catalog::Time now) {
@@ -166,7 +145,7 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     const auto verified = entry.last(catalog::Mark::Kind::verified);
-    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), state_cell(entry),
+    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
                         age_text(checkpoint.created, now), format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
                         verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
                         printable(joined(checkpoint.tags)), others ? entry.format : "",
@@ -190,7 +169,7 @@ Table entry_values(const std::vector<catalog::Entry>& entries) {
   out.rows.reserve(entries.size());
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
-    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), state_cell(entry),
+    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
                         catalog::time_text(checkpoint.created), std::to_string(checkpoint.bytes), entry.format,
                         printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
                         printable(note_text(entry, true)), checkpoint.id, printable(entry.name)});
@@ -231,7 +210,7 @@ void put(json::Writer& out, const catalog::Entry& entry, const std::string& stor
   out.member("step", checkpoint.step);
   put_text(out, "name", entry.name);
   put_text(out, "path", entry.path(store));
-  out.member("id", checkpoint.id).member("state", state_word(checkpoint.state));
+  out.member("id", checkpoint.id).member("state", state_word(checkpoint));
   put_text(out, "reason", entry.reason);
   out.member("generation", checkpoint.generation).member("series", checkpoint.series);
   out.member("series_from", checkpoint.series_from).member("parent", entry.parent);

@@ -12,8 +12,6 @@
 
 namespace ckpt::cli {
 
-/// "complete", "verified", "damaged", ...
-std::string_view state_word(catalog::State state);
 /// The form that other commands accept: "llama8b@step-000001000.g7".
 std::string entry_name(const catalog::Entry& entry);
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "cli/text/utf8.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
 

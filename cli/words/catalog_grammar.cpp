@@ -139,7 +139,7 @@ Verb list_verb() {
            {.name = "state",
             .value = "STATE",
             .help = "only checkpoints in this state",
-            .choices = {"complete", "verified", "repairable", "damaged", "incomplete", "unreadable"},
+            .choices = {"complete", "verified", "unverified", "repairable", "damaged", "incomplete", "unreadable"},
             .guesses = {"status"}},
            {.name = "where",
             .value = "RULE",

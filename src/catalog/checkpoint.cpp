@@ -4,6 +4,24 @@
 
 namespace ckpt::catalog {
 
+std::string_view state_word(const Checkpoint& checkpoint) {
+  switch (checkpoint.state) {
+    case State::uncommitted:
+      return "unfinished";
+    case State::unreadable:
+      return "unreadable";
+    case State::repairable:
+      return "repairable";
+    case State::corrupt:
+      return "damaged";
+    case State::committed:
+      return checkpoint.foreign ? "unverified" : "complete";
+    case State::verified:
+      return "verified";
+  }
+  return {};
+}
+
 const double* find_metric(const Checkpoint& checkpoint, const std::string& name) {
   for (const auto& [key, value] : checkpoint.metrics) {
     if (key == name) return &value;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,10 @@ struct Checkpoint {
   bool foreign = false;           ///< another tool's: the end of its save is not marked
   bool single_file = false;       ///< of another tool, and no directory: it has no marks and is never deleted
 };
+
+/// The word for its state in outputs, filters and scripts: "complete", "verified", "damaged", ... Another tool's is
+/// "unverified" until `ckpt verify` has read it: nothing in its directory says that its save ended.
+std::string_view state_word(const Checkpoint& checkpoint);
 
 /// The value of a metric; null if it was not recorded.
 const double* find_metric(const Checkpoint& checkpoint, const std::string& name);

@@ -16,29 +16,11 @@ namespace {
 constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kDeepest = 32;  // parentheses
 
-const char* state_name(State state) {
-  switch (state) {
-    case State::uncommitted:
-      return "unfinished";
-    case State::unreadable:
-      return "unreadable";
-    case State::repairable:
-      return "repairable";
-    case State::corrupt:
-      return "damaged";
-    case State::committed:
-      return "complete";
-    case State::verified:
-      return "verified";
-  }
-  return "";
-}
-
 /// Filters of earlier releases, in policy files, have other words for some states.
 std::string_view current_state_word(std::string_view word) {
-  if (word == "committed") return state_name(State::committed);
-  if (word == "corrupt") return state_name(State::corrupt);
-  if (word == "uncommitted") return state_name(State::uncommitted);
+  if (word == "committed") return "complete";
+  if (word == "corrupt") return "damaged";
+  if (word == "uncommitted") return "unfinished";
   return word;
 }
 
@@ -68,7 +50,7 @@ struct Token {
 std::string attribute_of(const Checkpoint& checkpoint, std::string_view name) {
   if (name == "run") return checkpoint.run;
   if (name == "id") return checkpoint.id;
-  if (name == "state") return state_name(checkpoint.state);
+  if (name == "state") return std::string(state_word(checkpoint));
   if (name == "series") return std::to_string(checkpoint.series);
   if (name == "step") return std::to_string(checkpoint.step);
   for (const auto& [key, value] : checkpoint.attributes) {

@@ -14,6 +14,7 @@
 #include "engine/run/checks.hpp"
 #include "format/files/extra_names.hpp"
 #include "format/model/joined_index.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt {
 namespace {

@@ -125,6 +125,29 @@ TEST_F(CppApi, AFillCallbackThatFailsOrThrowsFailsItsSaveAlone) {
   EXPECT_TRUE(filled) << filled.error().json;
 }
 
+TEST_F(CppApi, ACallbackGetsTheOutcomeOnceAlsoWhereTheSaveHasEnded) {
+  auto run = ckpt::Run::open(run_, {.staging_memory = 1u << 20});
+  ASSERT_TRUE(run) << run.error().json;
+  std::atomic<int> calls = 0;
+  std::atomic<int> outcome = -1;
+  const auto count = [&](int code) {
+    outcome = code;
+    ++calls;
+  };
+  auto save = run->begin(1);
+  ASSERT_TRUE(save) << save.error().json;
+  ASSERT_TRUE(save->blob("b", std::vector<std::byte>(3)));
+  auto pending = save->commit();
+  ASSERT_TRUE(pending) << pending.error().json;
+  ASSERT_TRUE(pending->on_durable(count));
+  ASSERT_TRUE(pending->wait(std::chrono::seconds(60)));
+  ASSERT_TRUE(run->close());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(outcome, 0);
+  ASSERT_TRUE(pending->on_durable(count)) << "of a save that has ended";
+  EXPECT_EQ(calls, 2);
+}
+
 TEST_F(CppApi, AFailureThatNobodyAskedAboutIsToldByClose) {
   for (const bool staged : {false, true}) {
     for (const bool asked : {false, true}) {

@@ -202,7 +202,8 @@ TEST(DeepSpeedContradictions, ShapesThatDoNotFillASubGroupNameFileAndSubGroup) {
 TEST(DeepSpeedContradictions, ShapesOfModuleAndGroupsMustAgree) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   TorchPatch(copy.model()).replace({"param_shapes", "wte.weight"}, "Ke", "Kf").write();
-  expect_error(copy.root(), Errc::corrupt, copy.model(), "wte.weight: param_shapes and module differ in its shape");
+  expect_error(copy.root(), Errc::corrupt, copy.model(),
+               "wte.weight: its shape in param_shapes differs from the module's");
 }
 
 TEST(DeepSpeedContradictions, WeightOffsetsMustFollowParamShapes) {
@@ -259,7 +260,7 @@ TEST(DeepSpeedContradictions, PartitionCountOfTheFirstRankSaysWhatIsMissing) {
 TEST(DeepSpeedContradictions, FilesOfASaveWithMoreRanksAreCorrupt) {
   const Copy copy("deepspeed/zero2_bf16_dp4");
   fs::copy_file(copy.optim(3), copy.optim(4));
-  expect_error(copy.root(), Errc::corrupt, copy.optim(4), "belongs to a save with other ranks");
+  expect_error(copy.root(), Errc::corrupt, copy.optim(4), " to a save with other ranks");
 }
 
 TEST(DeepSpeedContradictions, FilesOfASaveInAnotherPrecisionAreCorrupt) {
@@ -286,8 +287,7 @@ TEST(DeepSpeedContradictions, FragmentsThatNoRankExplainsAreAWarning) {
 TEST(DeepSpeedContradictions, ParameterInNoPartitionIsUncovered) {
   const Copy copy("deepspeed/zero3_bf16_dp4");
   TorchPatch(copy.model(0)).replace({"param_shapes"}, "wte.weight", "wtX.weight").write();
-  expect_error(copy.root(), Errc::uncovered, copy.model(0),
-               "wte.weight: the module names it, but no rank's partition holds it");
+  expect_error(copy.root(), Errc::uncovered, copy.model(0), "wte.weight: in the module but in no rank's partition");
 }
 
 TEST(DeepSpeedContradictions, TruncatedFileIsCorruptByName) {
@@ -314,7 +314,7 @@ TEST(DeepSpeedUnreadByContent, DegreesAndExpertsAreNamed) {
     const Copy copy("deepspeed/zero2_bf16_dp4");
     test::write_file(copy.tag() + "/layer_0_expert_3_mp_rank_00_model_states.pt", "");
     expect_error(copy.root(), Errc::corrupt, copy.tag() + "/layer_0_expert_3_mp_rank_00_model_states.pt",
-                 "belongs to a save with other ranks");
+                 " to a save with other ranks");
   }
 }
 

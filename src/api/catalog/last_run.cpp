@@ -11,6 +11,7 @@
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt {
 namespace {

@@ -15,9 +15,9 @@
 #include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"
-#include "format/model/value.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt {
 namespace {

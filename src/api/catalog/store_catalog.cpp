@@ -40,6 +40,11 @@ void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
   });
 }
 
+bool is_in_state(const Entry& entry, std::string_view state) {
+  const std::string_view word = catalog::listed_state(entry);
+  return word == state || (state == "complete" && word == "verified") || (state == "damaged" && word == "incomplete");
+}
+
 /// A run that is not there is mistyped.
 Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
   CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
@@ -84,13 +89,9 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   const bool in_order = query.sort == CatalogQuery::Sort::newest;
   if (query.limit && in_order) rows.limit = *query.limit;
   if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
-  if (query.state || query.where || query.since || (!query.run.empty() && !rows.run)) {
+  if (!query.state.empty() || query.where || query.since || (!query.run.empty() && !rows.run)) {
     rows.passes = [&](const Entry& entry) {
-      // A verified one is complete.
-      const bool counts =
-          query.state == catalog::State::committed && entry.checkpoint.state == catalog::State::verified;
-      if (query.state && entry.checkpoint.state != *query.state && !counts) return false;
-      if (query.lacks_files && !catalog::lacks_files(entry)) return false;
+      if (!query.state.empty() && !is_in_state(entry, query.state)) return false;
       if (query.since && entry.checkpoint.created < *query.since) return false;
       if (!query.run.empty() && !matches_glob(entry.checkpoint.run, query.run)) return false;
       return !query.where || query.where->matches(entry.checkpoint, query.now);

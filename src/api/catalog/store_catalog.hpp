@@ -37,8 +37,8 @@ struct CatalogQuery {
   std::string store;
   std::string run{};  ///< a glob; "" = all
   std::string tag{};
-  std::optional<catalog::State> state{};
-  bool lacks_files = false;  ///< of those that are corrupt only those that lack files: `list` calls them incomplete
+  /// As listed_state says; "" = all. "complete": verified ones too; "damaged": incomplete ones too.
+  std::string state{};
   std::optional<catalog::Filter> where{};
   std::optional<catalog::Time> since{};  ///< saved then or later, by the clock of the machine that saved
   std::optional<std::uint64_t> limit{};  ///< at most this many
@@ -94,11 +94,6 @@ struct StoreStatus {
 /// errors  not_found: `run` (where not "") has no checkpoint, with the nearest name
 Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now,
                                  std::uint64_t memory_bytes = UINT64_MAX);
-
-/// The same for Prometheus' text file collector; written to a file atomically.
-/// errors  usage: the file is a link, is not regular, or holds something else
-std::string prometheus_text(const StoreStatus& status);
-Result<> write_status(Io& io, const std::string& file, const StoreStatus& status);
 
 /// Finds a checkpoint by name, writes or removes marks, notifies the catalog. Returns the checkpoint afterwards.
 struct MarkChange {

@@ -16,7 +16,7 @@
 #include "engine/run/checks.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
-#include "format/model/value.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt {
 namespace {

@@ -14,4 +14,9 @@ inline bool lacks_files(const Entry& entry) {
   return entry.checkpoint.state == State::corrupt && entry.reason.starts_with(kLacksFiles);
 }
 
+/// The word for its state in lists: "incomplete" where files of it are missing, else state_word.
+inline std::string_view listed_state(const Entry& entry) {
+  return lacks_files(entry) ? "incomplete" : state_word(entry.checkpoint);
+}
+
 }  // namespace ckpt::catalog

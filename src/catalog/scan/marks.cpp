@@ -16,6 +16,7 @@
 #include "format/model/value.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
+#include "format/text/utf8.hpp"
 #include "format/universal/own_names.hpp"
 
 namespace ckpt::catalog {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "format/model/value.hpp"
+#include "format/text/utf8.hpp"
 #include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt::dcp {

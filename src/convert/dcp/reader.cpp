@@ -27,6 +27,7 @@
 #include "format/hash.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
+#include "format/text/utf8.hpp"
 #include "format/torch/dcp_metadata.hpp"
 
 namespace ckpt {

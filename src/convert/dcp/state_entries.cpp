@@ -10,6 +10,7 @@
 #include "convert/dcp_entries.hpp"
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::dcp {
 namespace {

@@ -147,10 +147,9 @@ class Reader {
     const auto surplus = surplus_files(files_, expected);
     if (surplus.empty()) return {};
     return fail({.code = Errc::corrupt,
-                 .message = where() + ": " + surplus.front() +
-                            " belongs to a save with other ranks, experts or another stage than " +
-                            std::to_string(expected.optim_count) + " ranks" +
-                            (surplus.size() > 1 ? " (and " + std::to_string(surplus.size() - 1) + " more files)" : ""),
+                 .message = where() + ": " + name_list(surplus) + (surplus.size() == 1 ? " belongs" : " belong") +
+                            " to a save with other ranks, experts or another stage than " +
+                            std::to_string(expected.optim_count) + " ranks",
                  .file = in_tag(surplus.front()),
                  .hint = "move the files of the older save away"});
   }

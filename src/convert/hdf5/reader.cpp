@@ -19,6 +19,7 @@
 #include "format/files/zip.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/parse_number.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::hdf5 {
 namespace {

@@ -12,6 +12,7 @@
 #include "convert/safetensors/shard.hpp"
 #include "convert/unlisted.hpp"
 #include "format/checked.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::safetensors {
 namespace {
@@ -124,8 +125,7 @@ class MapBuilder {
     if (!absent.empty()) {
       std::sort(absent.begin(), absent.end());
       return at_entry(Errc::incomplete, selection_.listed.at(absent.front()), absent.front(),
-                      fmt::format("listed in the index but not in the file{}",
-                                  absent.size() > 1 ? fmt::format(", and {} more", absent.size() - 1) : ""));
+                      "listed in the index but not in the file: " + name_list(absent));
     }
     unlisted_.report(map_.findings);
     return {};

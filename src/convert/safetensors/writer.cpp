@@ -14,7 +14,7 @@
 #include "format/files/safetensors.hpp"
 #include "format/files/safetensors_metadata.hpp"
 #include "format/files/written_beside.hpp"
-#include "format/model/value.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::safetensors {
 namespace {

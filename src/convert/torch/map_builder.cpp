@@ -10,6 +10,7 @@
 #include "convert/torch/names.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
+#include "format/text/utf8.hpp"
 #include "format/universal/objects.hpp"
 
 namespace ckpt::torch {

@@ -7,6 +7,8 @@
 #include <unordered_map>
 #include <variant>
 
+#include "format/text/utf8.hpp"
+
 namespace ckpt::torch {
 namespace {
 

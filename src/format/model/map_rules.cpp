@@ -118,7 +118,7 @@ Result<MapRules::Rule> parse_rule(const json::Value& value) {
     rule.says = MapRules::Join{same ? std::nullopt : std::optional(*join->natural())};
   } else {
     const json::Value* name = value.find("name");
-    if (name == nullptr || name->text() == nullptr || name->text()->empty()) return bad("name is not a text");
+    if (name == nullptr || name->text() == nullptr || name->text()->empty()) return bad("name is not a string");
     if (stars_of(*name->text()) != stars_of(rule.tensor)) return bad("name must have as many stars as the pattern");
     rule.says = *name->text();
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "format/text/parse_number.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -2,24 +2,10 @@
 
 #include <cstddef>
 
+#include "format/text/utf8.hpp"
+
 namespace ckpt {
 namespace {
-
-/// Length of the UTF-8 sequence at `at`, or 0 if the bytes are not one (overlong, surrogate, cut short).
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(at);
-  if (lead < 0x80) return 1;
-  const std::size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
-  if (length == 0 || lead > 0xf4 || at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(at + 1);
-  if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f)) return 0;
-  if ((lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return 0;
-  return length;
-}
 
 void append_hex(std::string& out, unsigned char byte) {
   constexpr std::string_view kDigits = "0123456789ABCDEF";
@@ -50,7 +36,7 @@ std::string dotted_escaped(const Path& path) {
     if (i != 0) out += '.';
     const std::string text = part_text(path[i]);
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t length = utf8_length(text, at);
+      const std::size_t length = first_code_point(std::string_view(text).substr(at)).bytes;
       if (length == 0 || text[at] == '%' || text[at] == '.') {
         append_hex(out, static_cast<unsigned char>(text[at]));
         ++at;
@@ -61,15 +47,6 @@ std::string dotted_escaped(const Path& path) {
     }
   }
   return out;
-}
-
-bool is_utf8(std::string_view text) {
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at);
-    if (length == 0) return false;
-    at += length;
-  }
-  return true;
 }
 
 bool splits_to(std::string_view name, const Path& path) {

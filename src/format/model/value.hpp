@@ -20,8 +20,6 @@ std::string part_text(const PathPart& part);
 std::string dotted(const Path& path);
 /// The same with '%' as %25, '.' inside a part as %2E and non-UTF-8 bytes as %XX: unique for every path.
 std::string dotted_escaped(const Path& path);
-/// True when all bytes are well-formed UTF-8 (no overlong forms, no surrogates).
-bool is_utf8(std::string_view text);
 /// True when splitting `name` at dots gives `path` (all parts text).
 bool splits_to(std::string_view name, const Path& path);
 /// The path that a name splits to.

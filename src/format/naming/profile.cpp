@@ -7,6 +7,7 @@
 
 #include "format/hash.hpp"
 #include "format/model/value.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::naming {
 namespace {

@@ -9,6 +9,7 @@
 #include "format/checked.hpp"
 #include "format/files/safetensors.hpp"
 #include "format/model/value.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt {
 namespace {

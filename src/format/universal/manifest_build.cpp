@@ -6,6 +6,7 @@
 
 #include "format/model/scalar_json.hpp"
 #include "format/text/json_writer.hpp"
+#include "format/text/utf8.hpp"
 #include "format/universal/layout_json.hpp"
 #include "format/universal/manifest.hpp"
 

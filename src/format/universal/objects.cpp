@@ -12,6 +12,7 @@
 #include "format/text/error_context.hpp"
 #include "format/text/json.hpp"
 #include "format/text/parse_number.hpp"
+#include "format/text/utf8.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/manifest.hpp"
 

@@ -9,6 +9,7 @@
 
 #include "format/checked.hpp"
 #include "format/model/scalar_json.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::universal {
 namespace {

@@ -108,7 +108,7 @@ Result<> read_texts(const StateFile& file, std::string_view key, std::unordered_
   CKPT_TRY(const auto items, file.items(node, key));
   for (const NodeId item : items) {
     auto text = torch::as_text(file.graph(), item);
-    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a text"));
+    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a string"));
     out.insert(*std::move(text));
   }
   return {};

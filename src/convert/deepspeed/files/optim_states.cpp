@@ -110,11 +110,12 @@ Result<> read_alignment(const StateFile& file, NodeId inner, std::vector<GroupSt
   if (node == kNone) return {};
   CKPT_TRY(const auto lists, file.items(node, "param_alignment_paddings"));
   if (lists.size() != groups.size())
-    return fail(file.error(Errc::corrupt, "param_alignment_paddings: not one per group"));
+    return fail(file.error(Errc::corrupt, "param_alignment_paddings: not one for each group"));
   for (std::size_t g = 0; g < lists.size(); ++g) {
     auto paddings = torch::as_shape(file.graph(), lists[g]);
     if (!paddings)
-      return fail(file.error(Errc::corrupt, "param_alignment_paddings: " + optim_group_text(g) + ": not counts"));
+      return fail(
+          file.error(Errc::corrupt, "param_alignment_paddings: " + optim_group_text(g) + ": not a list of counts"));
     groups[g].alignment_paddings = *std::move(paddings);
   }
   return {};
@@ -126,7 +127,7 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
   if (base == kNone) return {};
   if (const auto elastic = torch::as_sequence(file.graph(), base)) {
     if (elastic->size() != out.groups.size()) {
-      return fail(file.error(Errc::corrupt, "base_optimizer_state: not one per group"));
+      return fail(file.error(Errc::corrupt, "base_optimizer_state: not one for each group"));
     }
     for (std::size_t g = 0; g < elastic->size(); ++g) {
       CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), out.groups[g]));

@@ -74,7 +74,7 @@ Result<std::vector<std::pair<std::string, NodeId>>> StateFile::named_entries(Nod
   if (!mapping) return fail(error(Errc::corrupt, std::string(what) + ": not a dict"));
   for (const auto& [key, value] : *mapping) {
     auto text = torch::as_text(graph(), key);
-    if (!text) return fail(error(Errc::corrupt, std::string(what) + ": a key is not a text"));
+    if (!text) return fail(error(Errc::corrupt, std::string(what) + ": a key is not a string"));
     entries.emplace_back(*std::move(text), value);
   }
   return entries;

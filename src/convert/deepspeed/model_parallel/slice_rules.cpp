@@ -92,7 +92,7 @@ Result<std::vector<std::string>> read_patterns(const StateFile& file, NodeId inf
   }
   for (const NodeId item : items) {
     auto text = torch::as_text(file.graph(), item);
-    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a text"));
+    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a string"));
     out.push_back(*std::move(text));
   }
   return out;
@@ -259,7 +259,8 @@ Result<SliceRules> SliceRules::read(const StateFile& file, const MapRules* user)
     CKPT_TRY(const auto lists, file.items(node, "sub_param_shard_widths"));
     for (const NodeId list : lists) {
       auto by_rank = torch::as_shape(file.graph(), list);
-      if (!by_rank) return fail(file.error(Errc::corrupt, "sub_param_shard_widths: " + pattern + ": not widths"));
+      if (!by_rank)
+        return fail(file.error(Errc::corrupt, "sub_param_shard_widths: " + pattern + ": not a list of sizes"));
       by_part.push_back(*std::move(by_rank));
     }
     out.shard_widths_.emplace_back(pattern, std::move(by_part));

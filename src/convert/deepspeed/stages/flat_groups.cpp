@@ -119,7 +119,7 @@ Result<> check_weight_shapes(const ModelStates& model, std::span<const NamedShap
     const auto weight = weights.find(shape.name);
     if (weight == weights.end() || weight->second->type.shape == shape.shape) continue;
     return fail({.code = Errc::corrupt,
-                 .message = model.path + ": " + shape.name + ": param_shapes and module differ in its shape",
+                 .message = model.path + ": " + shape.name + ": its shape in param_shapes differs from the module's",
                  .file = model.path,
                  .tensor = shape.name});
   }

@@ -130,7 +130,8 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
         runs.push_back(rank[part->second]);
         if (runs.back().dtype == dtype) continue;
         return fail(with_tensor(
-            {.code = Errc::unsupported, .message = name + ": frozen parts in another dtype than the module's"}, name));
+            {.code = Errc::unsupported, .message = name + ": its frozen parts have another dtype than the module"},
+            name));
       }
       const NamedShape& shape = model.frozen[part->second];
       CKPT_TRY(const cut::Partition cut, cut::partition({.length = shape.elements, .part_count = frozen.size()}));
@@ -144,10 +145,9 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
                               .true_dtype = tensor.type.true_dtype},
                              tensor.where});
     } else {
-      return fail(with_tensor({.code = Errc::uncovered,
-                               .message = name + ": the module names it, but no rank's partition holds it",
-                               .file = model.path},
-                              name));
+      return fail(with_tensor(
+          {.code = Errc::uncovered, .message = name + ": in the module but in no rank's partition", .file = model.path},
+          name));
     }
   }
   for (const auto& [name, target] : model.shared) {

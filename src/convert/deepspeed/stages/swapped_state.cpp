@@ -77,9 +77,10 @@ Result<std::uint64_t> place_swapped(FileSet& files, const std::string& folder, s
     CKPT_CHECK(place(group.swapped, group.master));
     for (auto& [slot, run] : group.slots) {
       if (!is_slot_name(slot)) {
-        return fail({.code = Errc::refused,
-                     .message = states.path + ": sub-group " + std::to_string(g) + ": a slot with a name of no slot",
-                     .file = states.path});
+        return fail(
+            {.code = Errc::refused,
+             .message = states.path + ": sub-group " + std::to_string(g) + ": an optimizer state with an invalid name",
+             .file = states.path});
       }
       CKPT_CHECK(place(slot + "-" + group.swapped, run));
     }

@@ -344,8 +344,8 @@ Result<> SlotCopies::add(Tensor tensor, Locator where) {
   Copies& copies = slots_[at->second];
   if (copies.tensor.shape != tensor.shape || copies.tensor.dtype != tensor.dtype ||
       copies.tensor.true_dtype != tensor.true_dtype) {
-    return fail(
-        with_tensor({.code = Errc::corrupt, .message = tensor.name + ": ranks have it in other shapes"}, tensor.name));
+    return fail(with_tensor({.code = Errc::corrupt, .message = tensor.name + ": its shape differs between ranks"},
+                            tensor.name));
   }
   const bool known = std::any_of(copies.places.begin(), copies.places.end(), [&](const Locator& place) {
     return place.file == where.file && place.offset == where.offset;

@@ -305,7 +305,7 @@ class UniversalReader {
     for (const auto& [name, tensor] : model_.module) {
       const auto shape = shapes_.find(name);
       if (shape == shapes_.end() || shape->second->shape == tensor.type.shape) continue;
-      return fail(corrupt(model_.path, name + ": param_shapes and module differ in its shape", name));
+      return fail(corrupt(model_.path, name + ": its shape in param_shapes differs from the module's", name));
     }
     CKPT_CHECK(place_weights(builder_, model_, trained_names(*model_.param_shapes)));
     for (const auto& group : groups_) {

@@ -9,6 +9,7 @@
 #include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/value.hpp"
 #include "format/text/file_name.hpp"
+#include "format/text/utf8.hpp"
 #include "format/torch/tensor_pickle.hpp"
 
 namespace ckpt::deepspeed {

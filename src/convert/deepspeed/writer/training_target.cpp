@@ -189,7 +189,8 @@ class Preparation {
     TrainingState& state = out_.state;
     for (const ModelTensor& entry : state.model) {
       if (entry.tensor || (entry.master && !out_.fresh)) continue;
-      return fail(cannot_hold(request_, entry.name + ": neither its weight nor its master is there", entry.name));
+      return fail(
+          cannot_hold(request_, entry.name + ": neither its weight nor its master is in the source", entry.name));
     }
     if (out_.fresh) {
       drop_optimizer();
@@ -209,8 +210,8 @@ class Preparation {
           cannot_hold(request_, "the source holds no parameter groups (learning rate, weight decay, ...)", {}, fresh));
     for (const ModelTensor& entry : state.model) {
       if (entry.kind != ModelTensor::Kind::trained || entry.group) continue;
-      return fail(cannot_hold(request_, entry.name + ": no parameter group has it, though it has optimizer state",
-                              entry.name, fresh));
+      return fail(
+          cannot_hold(request_, entry.name + ": has optimizer state but is in no parameter group", entry.name, fresh));
     }
     return check_order();
   }

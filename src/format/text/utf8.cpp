@@ -1,9 +1,9 @@
-#include "cli/text/utf8.hpp"
+#include "format/text/utf8.hpp"
 
 #include <algorithm>
 #include <array>
 
-namespace ckpt::cli {
+namespace ckpt {
 
 CodePoint first_code_point(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -32,6 +32,15 @@ CodePoint first_code_point(std::string_view text) {
   return {value, bytes};
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const CodePoint point = first_code_point(text);
+    if (point.bytes == 0) return false;
+    text.remove_prefix(point.bytes);
+  }
+  return true;
+}
+
 bool is_hidden(std::uint32_t code_point) {
   struct Span {
     std::uint32_t first;
@@ -53,4 +62,4 @@ bool is_hidden(std::uint32_t code_point) {
                      [&](const Span& span) { return code_point >= span.first && code_point <= span.last; });
 }
 
-}  // namespace ckpt::cli
+}  // namespace ckpt

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-namespace ckpt {
+namespace ckpt::cli {
 
 /// How grave a finding of `doctor` is. Only `fail` makes the answer "no": saves there fail, or can be lost.
 enum class Health : std::uint8_t { ok, note, warn, fail };
@@ -16,4 +16,4 @@ struct Diagnosis {
   std::string mend{};  ///< a command, or a sentence, that repairs it; empty where nothing needs to be
 };
 
-}  // namespace ckpt
+}  // namespace ckpt::cli

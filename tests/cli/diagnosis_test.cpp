@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "api/doctor/machine_health.hpp"
-#include "api/doctor/store_health.hpp"
-#include "api/doctor/volume_health.hpp"
+#include "cli/report/machine_health.hpp"
+#include "cli/report/store_health.hpp"
+#include "cli/report/volume_health.hpp"
 
-namespace ckpt {
+namespace ckpt::cli {
 namespace {
 
 const Diagnosis* find(const std::vector<Diagnosis>& all, std::string_view about, Health health) {
@@ -197,4 +197,4 @@ TEST(Doctor, TellsACatalogOfALaterReleaseALockedAndAForbiddenOneApart) {
 }
 
 }  // namespace
-}  // namespace ckpt
+}  // namespace ckpt::cli

@@ -1,4 +1,4 @@
-#include "api/doctor/volume_health.hpp"
+#include "cli/report/volume_health.hpp"
 
 #include "format/text/quantity.hpp"
 
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 
-namespace ckpt {
+namespace ckpt::cli {
 namespace {
 
 constexpr std::array<std::string_view, 12> kShared{"nfs",  "nfs4", "lustre", "ceph", "beegfs",    "gpfs",
@@ -185,4 +185,4 @@ std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uin
   return out;
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::cli

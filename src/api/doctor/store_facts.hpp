@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "api/doctor/diagnosis.hpp"
 #include "api/verbs.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/trash/trash.hpp"
@@ -15,6 +14,7 @@ namespace ckpt {
 /// The state of a store, and problems of its checkpoints. Reads no tensor data.
 struct StoreFacts {
   std::string path;
+  std::string own{};                  ///< its .ckpt
   std::optional<Error> unwritable{};  ///< .ckpt cannot be written
   bool has_catalog = false;
   std::optional<Error> catalog{};  ///< it cannot be opened, or SQLite's own check finds it damaged
@@ -40,7 +40,5 @@ struct StoreFacts {
 /// Nothing if the directory has no .ckpt: it is not a store yet. The catalog is refreshed.
 /// errors   interrupted
 Result<std::optional<StoreFacts>> read_store_facts(Session& session, const std::string& path, catalog::Time now);
-
-std::vector<Diagnosis> diagnose(const StoreFacts& facts);
 
 }  // namespace ckpt

@@ -1,11 +1,11 @@
-#include "api/doctor/machine_health.hpp"
+#include "cli/report/machine_health.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <limits>
 
-namespace ckpt {
+namespace ckpt::cli {
 namespace {
 
 constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
@@ -86,4 +86,4 @@ std::vector<Diagnosis> diagnose(const MachineFacts& facts) {
   return out;
 }
 
-}  // namespace ckpt
+}  // namespace ckpt::cli

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace ckpt::cli {
+namespace ckpt {
 
 struct CodePoint {
   std::uint32_t value = 0;
@@ -15,8 +15,11 @@ struct CodePoint {
 /// U+10FFFF).
 CodePoint first_code_point(std::string_view text);
 
+/// True when all bytes are well-formed UTF-8.
+bool is_utf8(std::string_view text);
+
 /// Whether a character is invisible or controls the display: controls (C0, DEL, C1), line separators, direction marks,
 /// zero-width characters. A text with such characters can look like a different text.
 bool is_hidden(std::uint32_t code_point);
 
-}  // namespace ckpt::cli
+}  // namespace ckpt

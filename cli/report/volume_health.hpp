@@ -4,12 +4,12 @@
 #include <optional>
 #include <vector>
 
-#include "api/doctor/diagnosis.hpp"
-#include "engine/io/volume_facts.hpp"
+#include "api/doctor/doctor.hpp"
+#include "cli/report/diagnosis.hpp"
 
-namespace ckpt {
+namespace ckpt::cli {
 
 /// `need`: bytes of the next save; none if unknown.
 std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need);
 
-}  // namespace ckpt
+}  // namespace ckpt::cli
