@@ -8,7 +8,7 @@
 namespace ckpt::cli {
 namespace {
 
-constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kNoLimit = std::numeric_limits<std::uint64_t>::max();
 constexpr std::uint64_t kFewFiles = 1024;  // a conversion keeps fewer open; a trainer has its own in addition
 
 Diagnosis diagnose_uring(const MachineFacts& facts) {
@@ -46,8 +46,8 @@ Diagnosis diagnose_pages(const MachineFacts& facts) {
 Diagnosis diagnose_files(const MachineFacts& facts) {
   if (facts.open_files >= kFewFiles) {
     return {.about = "open files",
-            .text = facts.open_files == kUnlimited ? std::string("open files: no limit")
-                                                   : fmt::format("open file limit: {}", facts.open_files)};
+            .text = facts.open_files == kNoLimit ? std::string("open files: no limit")
+                                                 : fmt::format("open file limit: {}", facts.open_files)};
   }
   return {.health = Health::warn,
           .about = "open files",
@@ -59,7 +59,7 @@ Diagnosis diagnose_files(const MachineFacts& facts) {
 
 Diagnosis diagnose_memlock(const MachineFacts& facts) {
   Diagnosis out{.about = "locked memory"};
-  if (facts.locked_bytes == kUnlimited) {
+  if (facts.locked_bytes == kNoLimit) {
     out.text = "locked memory: no limit";
   } else {
     out.text =

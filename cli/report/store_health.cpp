@@ -11,9 +11,7 @@
 namespace ckpt::cli {
 namespace {
 
-using Group = StoreFacts::Group;
-
-std::string count_text(const Group& group, std::string_view one, std::string_view many) {
+std::string count_text(const StoreFacts::Group& group, std::string_view one, std::string_view many) {
   return fmt::format("{} {}", group.count, group.count == 1 ? one : many);
 }
 
@@ -47,7 +45,8 @@ void diagnose_catalog(const StoreFacts& facts, std::vector<Diagnosis>& out) {
 
 std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
   std::vector<Diagnosis> out;
-  const auto group = [&](const Group& of, Health health, std::string_view about, std::string text, std::string mend) {
+  const auto group = [&](const StoreFacts::Group& of, Health health, std::string_view about, std::string text,
+                         std::string mend) {
     if (of.count == 0) return;
     out.push_back({health, std::string(about), std::move(text) + ", the first " + of.first, std::move(mend)});
   };

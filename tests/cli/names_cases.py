@@ -48,6 +48,19 @@ def case_beside_another_tools_checkpoints_the_latest_goes_by_step(sh):
     sh.run("rm", "demo@20", "demo@8", *STORE, code=3, out="^deleted demo@8, ", err="demo@20: not deleted: the newest of its run")
 
 
+def case_a_runs_name_may_hold_the_sign_that_separates(sh):
+    for step in ("7", "8"):
+        sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "a@b", "--step", step, out=f"^saved   a@b@{step}")
+    directory = sorted(path.name for path in sh.path("runs/a@b").iterdir())[0]
+    names = ["a@b@7", f"a@b@{directory}", f"a@b/{directory}", f"runs/a@b/{directory}"]
+    for name in names:
+        sh.run("pin", name, *STORE, out="^pinned a@b@7")
+        sh.run("unpin", name, *STORE, out="^unpinned a@b@7")
+        sh.run("why", name, *STORE, out="no policy matches it")
+        sh.run("rm", name, *STORE, out="^deleted a@b@7, ")
+        sh.run("undelete", name if name != names[3] else names[0], *STORE, out="a@b@7")
+
+
 def case_latest_tells_what_newer_is_passed_over(sh):
     best, newest = make_store(sh)
     sh.run("inspect", "demo@latest", *STORE, not_err="newer")

@@ -84,6 +84,18 @@ TEST_F(MegatronGolden, BucketsOfTheDistributedOptimizerAreStateOfTheirWeights) {
   }));
 }
 
+TEST_F(MegatronGolden, ExpertsHaveBucketsOfTheirOwn) {
+  const GoldenCase golden = load_golden("megatron/torch_dist_buckets_tp2_pp2_ep2");
+  const auto source = open(golden.root);
+  ASSERT_TRUE(source) << source.error().message;
+  expect_truth(*source, golden);
+  EXPECT_TRUE(source->map.findings.empty());
+  for (const char* optimizer : {"optimizer.0.", "optimizer.1."})
+    EXPECT_TRUE(std::ranges::any_of(source->map.objects, [&](const NamedObject& object) {
+      return object.name == std::string(optimizer) + "optimizer.param_groups.1.weight_decay";
+    })) << optimizer;
+}
+
 TEST_F(MegatronGolden, TheCommonStateMayBeAFile) {
   const GoldenCase golden = load_golden("megatron/core_torch_dist_w4");
   const auto source = open(golden.root);

@@ -1,7 +1,8 @@
 """One rank of a group that loads files of ranks with megatron-core, and saves the run in torch_dist with the optimizer's state in
-buckets (dp_reshardable), which is megatron-core's default and loads at no other tensor- and pipeline-parallel size.
+buckets (dp_reshardable), which is megatron-core's default and loads at no other tensor- and pipeline-parallel size. Each part of
+the model is held by two data-parallel ranks.
 
-python megatron_bucket_ranks.py RANK TENSOR PIPELINE DATA PORT ITERATION OUT"""
+python megatron_bucket_ranks.py RANK TENSOR PIPELINE EXPERT PORT ITERATION OUT"""
 import pathlib
 import sys
 
@@ -9,10 +10,10 @@ from megatron_model import join_group, resumed
 
 
 def main():
-    rank, tensor, pipeline, data, port = map(int, sys.argv[1:6])
+    rank, tensor, pipeline, expert, port = map(int, sys.argv[1:6])
     iteration, out = map(pathlib.Path, sys.argv[6:8])
-    join_group(rank, tensor * pipeline * data, port, tensor, pipeline)
-    state, model, optimizer = resumed(iteration, tensor, pipeline)
+    join_group(rank, 2 * tensor * pipeline * expert, port, tensor, pipeline, expert)
+    state, model, optimizer = resumed(iteration, tensor, pipeline, expert)
     from megatron.core import dist_checkpointing
     metadata = {"distrib_optim_sharding_type": "dp_reshardable", "chained_optim_avoid_prefix": True, "singleton_local_shards": False}
     weights = model.sharded_state_dict(metadata=metadata)

@@ -10,7 +10,8 @@ torch.cuda.synchronize = lambda *_: None
 
 
 def join_group(rank, world, port, tensor, pipeline, expert=1):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                      GLOO_SOCKET_IFNAME="lo")
     from megatron.core import parallel_state
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
     parallel_state.initialize_model_parallel(tensor, pipeline, expert_model_parallel_size=expert)

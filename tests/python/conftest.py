@@ -2,9 +2,14 @@
 build/release."""
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
+
+# Of a job in the background SIGINT is ignored, and it would be in the processes that tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"

@@ -113,9 +113,7 @@ def test_ctrl_c_stops_the_command_and_waits_for_it(tmp_path):
     program.chmod(0o755)
     code = "import ckpt\ntry: ckpt.verify('x')\nexcept KeyboardInterrupt: print('stopped')"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True,
-                             env={**os.environ, "CKPT": str(program)},
-                             # Of a job in the background SIGINT is ignored, and so it would be in the child.
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                             env={**os.environ, "CKPT": str(program)})
     end = time.monotonic() + 60
     while not (tmp_path / "ready").exists():
         assert child.poll() is None and time.monotonic() < end

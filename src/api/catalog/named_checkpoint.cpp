@@ -59,8 +59,9 @@ std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Pol
 }
 
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
-  return catalog::find_checkpoint(catalog.database(), name,
-                                  best_metric_of(policies_in(io, catalog.store()), name.substr(0, name.rfind('@'))));
+  return catalog::find_checkpoint(
+      catalog.database(), name,
+      best_metric_of(policies_in(io, catalog.store()), name.substr(0, catalog::find_separator(name))));
 }
 
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named) {

@@ -14,6 +14,7 @@
 #include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "catalog/index/catalog.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/scan/link_watch.hpp"
 #include "catalog/scan/links.hpp"
@@ -113,7 +114,8 @@ struct Scanned {
 std::string without_store(const std::string& store, const std::string& name) {
   const std::string path = join_path(name, "");  // without a slash at its end
   const std::string above = store + "/";
-  return path.starts_with(above) && path.find('@') == std::string::npos ? path.substr(above.size()) : name;
+  return path.starts_with(above) && catalog::find_separator(path) == std::string::npos ? path.substr(above.size())
+                                                                                       : name;
 }
 
 /// The checkpoints of the requested runs, from the catalog. If the plan will be executed, each is checked: its marks

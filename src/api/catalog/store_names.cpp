@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "catalog/index/names.hpp"
 #include "catalog/scan/entry.hpp"
 #include "catalog/scan/marks.hpp"
 #include "catalog/scan/scan.hpp"
@@ -92,7 +93,7 @@ StoreNames store_names(Io& io, const std::string& store) {
 }
 
 std::string directory_of_step(Io& io, const std::string& store, const std::string& name) {
-  const std::size_t at = name.rfind('@');
+  const std::size_t at = catalog::find_separator(name);
   if (at == std::string::npos) return {};
   const auto wanted = parse_number<std::uint64_t>(std::string_view(name).substr(at + 1));
   const std::string run = join_path(store, name.substr(0, at));

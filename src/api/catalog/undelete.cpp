@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "catalog/index/names.hpp"
 #include "catalog/scan/entry.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/store/run_directory.hpp"
@@ -84,7 +85,8 @@ std::optional<TrashEntry> find_restored(Io& io, const std::string& store, const 
 
 /// Such a name in its run; an id is not searched.
 std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const std::string& name) {
-  const std::size_t at = name.find('@') != std::string::npos ? name.rfind('@') : name.rfind('/');
+  const std::size_t separator = catalog::find_separator(name);
+  const std::size_t at = separator != std::string::npos ? separator : name.rfind('/');
   if (at == std::string::npos) return std::nullopt;
   const std::string run = name.substr(0, at);
   const std::string which = name.substr(at + 1);
@@ -128,7 +130,7 @@ bool is_back(const std::vector<TrashEntry>& entries, const TrashEntry& before) {
 
 bool names_checkpoint(std::string_view name, const std::string& run, const std::string& directory, std::uint64_t step,
                       const std::string& id) {
-  const std::size_t at = name.rfind('@');
+  const std::size_t at = catalog::find_separator(name);
   if (at != std::string_view::npos && name.substr(0, at) == run) {
     const std::string_view which = name.substr(at + 1);
     const auto own = CheckpointName::parse(directory);

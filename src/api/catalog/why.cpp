@@ -7,6 +7,7 @@
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/catalog/undelete.hpp"
+#include "catalog/index/names.hpp"
 
 namespace ckpt {
 namespace {
@@ -18,7 +19,7 @@ bool has_policy(Io& io, const PruneRequest& request) {
 
 /// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged.
 Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name) {
-  if (name.find('@') == std::string::npos) return name;
+  if (catalog::find_separator(name) == std::string::npos) return name;
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
   if (!catalog) return name;
   const auto entry = find_in_catalog(io, *catalog, name);

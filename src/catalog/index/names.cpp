@@ -207,12 +207,20 @@ std::optional<CheckpointName> step_and_generation(std::string_view word) {
   return CheckpointName{.step = *step, .generation = *generation};
 }
 
+bool looks_like_id(std::string_view text) {
+  return text.size() >= kLeastDigits && text.size() <= kIdDigits &&
+         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
 }  // namespace
 
 bool looks_like_name(std::string_view text) {
-  if (text.find('@') != std::string_view::npos) return true;
-  return text.size() >= kLeastDigits && text.size() <= kIdDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.find('@') != std::string_view::npos || looks_like_id(text);
+}
+
+std::size_t find_separator(std::string_view name) {
+  const std::size_t at = name.rfind('@');
+  return at == std::string_view::npos || name.find('/', at) == std::string_view::npos ? at : std::string_view::npos;
 }
 
 bool is_tag(std::string_view text) {
@@ -257,9 +265,9 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name) {
 }
 
 Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& best) {
-  const std::size_t at = name.rfind('@');
+  const std::size_t at = find_separator(name);
   if (at == std::string::npos) {
-    if (looks_like_name(name)) return by_id(database, name);
+    if (looks_like_id(name)) return by_id(database, name);
     if (const std::size_t slash = name.rfind('/'); slash != std::string::npos && slash + 1 < name.size()) {
       CKPT_TRY(const auto found,
                select_entries(database, {.run = name.substr(0, slash), .name = name.substr(slash + 1)}));

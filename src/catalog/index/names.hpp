@@ -26,6 +26,9 @@ namespace ckpt::catalog {
 /// RUN may be left out where the store has one run.
 bool looks_like_name(std::string_view text);
 
+/// Where its '@' is, between the run and the rest, or npos: RUN/DIRECTORY has none, though a run's name may.
+std::size_t find_separator(std::string_view name);
+
 /// Whether RUN@TAG could mean only the tag: not a step, a generation, a directory of ours, "latest", "best", and without
 /// "@", "/" and control characters.
 bool is_tag(std::string_view text);

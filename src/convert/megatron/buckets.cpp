@@ -24,11 +24,14 @@
 namespace ckpt::megatron {
 namespace {
 
+constexpr std::string_view kChain = "chained_";
 constexpr std::string_view kBuckets = "optimizer.distributed.dp_group_idx_";
 constexpr std::string_view kFirstRank = "optimizer.distributed.dp_group_idx_0.";
 
-/// optimizer.distributed.dp_group_idx_1.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg
+/// optimizer.distributed.dp_group_idx_1.gbuf_idx_0.dtype_(torch.bfloat16, torch.float32).bucket_idx_0.exp_avg, with
+/// "chained_1." before it where the rank has several optimizers
 struct BucketName {
+  std::uint64_t optimizer = 0;
   std::uint64_t rank = 0;
   std::uint64_t buffer = 0;
   std::uint64_t bucket = 0;
@@ -45,7 +48,22 @@ std::optional<std::uint64_t> take(std::string_view& text, std::string_view word,
   return number;
 }
 
+/// Takes "chained_1.", if it is there.
+std::uint64_t take_optimizer(std::string_view& name) {
+  std::string_view rest = name;
+  const auto number = take(rest, kChain, '.');
+  if (number) name = rest;
+  return number.value_or(0);
+}
+
+/// Of buckets, or of an item that describes them.
+bool is_of_buckets(std::string_view name) {
+  take_optimizer(name);
+  return name.starts_with(kBuckets);
+}
+
 std::optional<BucketName> bucket_name(std::string_view name) {
+  const std::uint64_t optimizer = take_optimizer(name);
   const auto rank = take(name, kBuckets, '.');
   const auto buffer = rank ? take(name, "gbuf_idx_", '.') : std::nullopt;
   const std::size_t at = name.find(").bucket_idx_");
@@ -53,10 +71,18 @@ std::optional<BucketName> bucket_name(std::string_view name) {
   name.remove_prefix(at + 2);
   const auto bucket = take(name, "bucket_idx_", '.');
   if (!bucket || name.empty()) return std::nullopt;
-  return BucketName{.rank = *rank, .buffer = *buffer, .bucket = *bucket, .slot = std::string(name)};
+  return BucketName{
+      .optimizer = optimizer, .rank = *rank, .buffer = *buffer, .bucket = *bucket, .slot = std::string(name)};
 }
 
-using BucketKey = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;  // rank, buffer, bucket
+using BucketKey = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;  // as in its name
+
+/// One of the optimizers of the ranks: above one expert-parallel rank the experts have their own.
+struct BucketOptimizer {
+  std::uint64_t number = 0;  ///< in the names
+  bool is_of_experts = false;
+  std::uint64_t ranks = 0;  ///< that hold different parts
+};
 
 class BucketState {
  public:
@@ -76,18 +102,17 @@ class BucketState {
     ModelForm form = model_form(arguments);
     form.vocabulary.reset();  // it is padded as it is
     auto grid = rank_grid(&arguments, {}, count_layers(weights_), "");
-    // Before the layout of every rank that the arguments claim: each has buckets.
-    std::set<std::uint64_t> ranks;
-    for (const auto& [key, tensors] : buckets_) ranks.insert(std::get<0>(key));
-    if (!grid || grid->expert != 1 || ranks.size() != grid->tensor * grid->pipeline) return false;
+    if (!grid) return false;
+    const std::vector<BucketOptimizer> optimizers = optimizers_of(*grid);
+    if (optimizers.empty()) return false;
     auto division = ModelDivision::make(weights_, form, *grid, "");
     if (!division || !division->unordered().empty()) return false;
     pieces_.resize(slots_.size(), std::vector<std::vector<BucketPiece>>(weights_.size()));
-    for (std::uint64_t rank = 0; rank < grid->tensor * grid->pipeline; ++rank) {
-      const RankPlace place{.tensor = rank % grid->tensor, .pipeline = rank / grid->tensor};
-      CKPT_TRY(const bool fits, add_rank(rank, place, *grid, *division, arguments));
-      if (!fits) return false;
-    }
+    for (const BucketOptimizer& optimizer : optimizers)
+      for (std::uint64_t rank = 0; rank < optimizer.ranks; ++rank) {
+        CKPT_TRY(const bool fits, add_rank(optimizer, rank, *grid, *division, arguments));
+        if (!fits) return false;
+      }
     if (used_ != buckets_.size()) return false;
     rewrite();
     return true;
@@ -103,38 +128,62 @@ class BucketState {
       if (!name) continue;
       if (tensor.shape.size() != 1) return false;
       slots.insert(name->slot);
-      buckets_[{name->rank, name->buffer, name->bucket}].emplace(std::move(name->slot), t);
+      buckets_[{name->optimizer, name->rank, name->buffer, name->bucket}].emplace(std::move(name->slot), t);
     }
     slots_.assign(slots.begin(), slots.end());
     return !buckets_.empty() &&
            std::ranges::all_of(buckets_, [&](const auto& bucket) { return bucket.second.size() == slots_.size(); });
   }
 
-  Result<bool> add_rank(std::uint64_t rank, const RankPlace& place, const RankGrid& grid, const ModelDivision& division,
-                        const Value& arguments) {
-    std::uint64_t number = 0;
+  /// None where the buckets are of other ranks than the grid's. Asked before the layout of every rank that the arguments
+  /// claim: each has buckets.
+  std::vector<BucketOptimizer> optimizers_of(const RankGrid& grid) const {
+    std::map<std::uint64_t, std::set<std::uint64_t>> ranks;
+    for (const auto& [key, tensors] : buckets_) ranks[std::get<0>(key)].insert(std::get<1>(key));
+    std::vector<BucketOptimizer> out;
+    for (const auto& [number, found] : ranks) {
+      const bool of_experts = !out.empty();
+      const std::uint64_t wanted = grid.tensor * grid.pipeline * (of_experts ? grid.expert : 1);
+      if (found.size() != wanted) return {};
+      out.push_back({.number = number, .is_of_experts = of_experts, .ranks = wanted});
+    }
+    return out.size() == (grid.expert > 1 ? 2U : 1U) ? out : std::vector<BucketOptimizer>{};
+  }
+
+  /// source  megatron/core/parallel_state.py: the order of ranks is tp-ep-pp
+  static RankPlace place_of(const BucketOptimizer& optimizer, std::uint64_t rank, const RankGrid& grid) {
+    const std::uint64_t expert = optimizer.is_of_experts ? grid.expert : 1;
+    return {
+        .tensor = rank % grid.tensor, .pipeline = rank / grid.tensor / expert, .expert = rank / grid.tensor % expert};
+  }
+
+  Result<bool> add_rank(const BucketOptimizer& optimizer, std::uint64_t rank, const RankGrid& grid,
+                        const ModelDivision& division, const Value& arguments) {
+    const RankPlace place = place_of(optimizer, rank, grid);
+    std::uint64_t buffers = 0;
     for (std::uint64_t c = 0; c < grid.chunks; ++c) {
       const std::vector<RankWeight> weights = division.chunk(place, c);
       const auto dtype_of = [&](const RankWeight& weight) {
-        return weights_[weight.whole].is_trained ? std::optional(map_.tensors[numbers_[weight.whole]].dtype)
-                                                 : std::nullopt;
+        const bool is_held = (weight.is_expert && grid.expert > 1) == optimizer.is_of_experts;
+        return is_held && weights_[weight.whole].is_trained ? std::optional(map_.tensors[numbers_[weight.whole]].dtype)
+                                                            : std::nullopt;
       };
       const bool has_buckets = place.pipeline == 0 && c == 0;
       for (const RankBuffer& buffer :
            rank_buffers(weights, dtype_of, has_buckets ? bucket_elements(arguments, grid.data) : std::nullopt)) {
-        CKPT_TRY(const bool fits, add_buffer(rank, number++, weights, buffer));
+        CKPT_TRY(const bool fits, add_buffer(optimizer.number, rank, buffers++, weights, buffer));
         if (!fits) return false;
       }
     }
     return true;
   }
 
-  Result<bool> add_buffer(std::uint64_t rank, std::uint64_t number, const std::vector<RankWeight>& weights,
-                          const RankBuffer& buffer) {
+  Result<bool> add_buffer(std::uint64_t optimizer, std::uint64_t rank, std::uint64_t number,
+                          const std::vector<RankWeight>& weights, const RankBuffer& buffer) {
     std::vector<const std::map<std::string, std::uint32_t>*> tensors;
     std::vector<std::unordered_set<std::uint64_t>> begins;
     for (std::uint64_t b = 0; b < buffer.layout.buckets.size(); ++b) {
-      const auto found = buckets_.find({rank, number, b});
+      const auto found = buckets_.find({optimizer, rank, number, b});
       if (found == buckets_.end()) return false;
       ++used_;
       for (const auto& [slot, tensor] : found->second)
@@ -179,11 +228,11 @@ class BucketState {
     for (const std::string& slot : slots_) dtypes.push_back(map_.tensors[buckets_.begin()->second.at(slot)].dtype);
     for (std::uint32_t t = 0; t < map_.tensors.size(); ++t) {
       // Flat tensors, and the items that describe them.
-      if (map_.tensors[t].name.starts_with(kBuckets)) continue;
+      if (is_of_buckets(map_.tensors[t].name)) continue;
       index->add(t);
       tensors.push_back(std::move(map_.tensors[t]));
     }
-    std::erase_if(map_.objects, [](const NamedObject& object) { return object.name.starts_with(kBuckets); });
+    std::erase_if(map_.objects, [](const NamedObject& object) { return is_of_buckets(object.name); });
     for (std::size_t s = 0; s < slots_.size(); ++s)
       for (std::size_t w = 0; w < weights_.size(); ++w) {
         if (!weights_[w].is_trained) continue;
@@ -220,10 +269,17 @@ std::vector<BucketItem> bucket_items(const Map& map) {
   std::vector<BucketItem> out;
   for (std::uint32_t t = 0; t < map.tensors.size(); ++t) {
     const Tensor& tensor = map.tensors[t];
-    const std::size_t end = tensor.name.find(kItem);
-    if (tensor.role != Role::blob || !tensor.name.starts_with(kFirstRank) || end == std::string::npos) continue;
-    std::string key = tensor.name.substr(kFirstRank.size(), end - kFirstRank.size());
-    if (key == "optimizer" || key == "grad_scaler") out.push_back({.key = std::move(key), .tensor = t});
+    std::string_view name = tensor.name;
+    const bool is_chained = name.starts_with(kChain);
+    const std::uint64_t optimizer = take_optimizer(name);
+    const std::size_t end = name.find(kItem);
+    if (tensor.role != Role::blob || !name.starts_with(kFirstRank) || end == std::string_view::npos) continue;
+    const std::string key(name.substr(kFirstRank.size(), end - kFirstRank.size()));
+    if (key != "optimizer" && key != "grad_scaler") continue;
+    Path path{"optimizer"};
+    if (is_chained) path.emplace_back(static_cast<std::int64_t>(optimizer));
+    path.emplace_back(key);
+    out.push_back({.path = std::move(path), .tensor = t});
   }
   return out;
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "format/model/model.hpp"
@@ -21,7 +20,7 @@ Result<bool> assign_buckets(Map& map);
 /// The rest of that optimizer's state dict, which each model-parallel rank stores in items of its own: of the first rank
 /// those with the parameter groups ("optimizer") and the loss scale ("grad_scaler").
 struct BucketItem {
-  std::string key;
+  Path path;                 ///< in the state that all ranks have in common; with a number where there are several
   std::uint32_t tensor = 0;  ///< of the map
 };
 std::vector<BucketItem> bucket_items(const Map& map);

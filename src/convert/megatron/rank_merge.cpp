@@ -330,7 +330,7 @@ class RankMerge {
     map_.metadata_hash = metadata.digest().hex();
     map_.meta = shape_.meta;
     map_.meta.framework = "megatron";
-    map_.variant = fmt::format("files of {} ranks", ranks_.files.size());
+    map_.variant = fmt::format("files of {} {}", ranks_.files.size(), ranks_.files.size() == 1 ? "rank" : "ranks");
     auto table = std::make_shared<ChunkTable>(wholes_.size());
     for (std::size_t i = 0; i < wholes_.size(); ++i) {
       for (auto& [chunk, where] : wholes_[i].chunks)

@@ -149,15 +149,15 @@ Result<> read_common_item(Io& io, const std::string& root, Map& map) {
 
 /// Buckets of the optimizer become state of the weights, and what their items hold objects.
 Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
-  std::vector<std::pair<std::string, ValuePtr>> values;
+  std::vector<std::pair<Path, ValuePtr>> values;
   for (const megatron::BucketItem& item : megatron::bucket_items(map)) {
     CKPT_TRY(ValuePtr value, read_common_value(io, root, map, item.tensor));
-    values.emplace_back(item.key, std::move(value));
+    values.emplace_back(item.path, std::move(value));
   }
   CKPT_TRY(const bool is_resolved, megatron::assign_buckets(map));
   if (!is_resolved) return {};
-  for (const auto& [key, value] : values)
-    if (value != nullptr) add_objects({"optimizer", key}, value, map);
+  for (const auto& [path, value] : values)
+    if (value != nullptr) add_objects(path, value, map);
   return {};
 }
 

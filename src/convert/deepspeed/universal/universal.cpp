@@ -104,7 +104,8 @@ class UniversalReader {
     collect_shapes();
     if (per_rank_) return read_rank_models(sorted->rank_models);
     // Beside the whole model they are copies for a run of stage 3, and part of the checkpoint all the same.
-    for (const auto& copy : sorted->rank_models) CKPT_CHECK(set_.add_raw(inside(copy.name)));
+    for (const auto& copy : sorted->rank_models)
+      if (const auto opened = set_.open(inside(copy.name)); !opened) return fail(opened.error());
     return {};
   }
 
