@@ -1,6 +1,7 @@
 """Measures ckpt against fio on this disk, in interleaved pairs, and prints the rows of bench/RESULTS.md.
 
     python bench/make_sources.py DATA/zero2 --case zero2 --gib 4          (likewise the others)
+    python bench/make_megatron.py DATA/megatron --gib 4
     python bench/make_metadata.py DATA/dcp-256 --case dcp           (for metadata; what it takes is in its code)
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
@@ -152,15 +153,17 @@ class Bench:
         four = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "4")
         jobs = (("zero2", "recut", ("--to", "deepspeed", "--zero-stage", "3", "--dp", "6"), "ZeRO-3 of 6"),
                 ("zero3", "recut.pt", (), "one .pt"),
-                ("dcp", "recut", ("--to", "dcp", "--ranks", "3"), "DCP of 3 ranks"))
+                ("dcp", "recut", ("--to", "dcp", "--ranks", "3"), "DCP of 3 ranks"),
+                ("megatron", "recut", ("--tp", "2", "--pp", "4", "--allow-skipped"), "TP 2 x PP 4"),
+                ("megatron", "recut", ("--to", "safetensors", "--names", "hf", "--only", "weights"), "Hugging Face weights"))
         for name, target, flags, what in jobs:
             source, out = self.args.data / name, self.work / target
             if not source.exists():
                 print(f"skipped {name}: {source} is not there")
                 continue
-            read = self.bytes_of(source)
             for launcher in ((), four):
                 _, first = self.convert(source, out, *flags, "--memory", "256M", launcher=launcher)
+                read = min(self.bytes_of(source), first["source"]["read_bytes"])
                 written = self.bytes_of(out)
                 by = " by 4 ranks" if launcher else ""
                 self.pairs(f"{name} ({read / 2**30:.2f} GiB) to {what} ({written / 2**30:.2f} GiB){by}, peak "

@@ -15,7 +15,7 @@ import torch
 
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/megatron/legacy_tp2_pp2/ckpt/iter_0000002/mp_rank_00_000/model_optim_rng.pt"
 TENSOR, PIPELINE = 4, 2
-HIDDEN, FFN, HEADS, GROUPS, CHANNELS, VOCABULARY = 2048, 6144, 16, 8, 128, 8192
+HIDDEN, FFN, HEADS, GROUPS, CHANNELS, VOCABULARY = 2048, 4096, 16, 8, 128, 8192
 BYTES_PER_PARAMETER = 14  # bf16 weight, fp32 master, two fp32 moments
 
 
@@ -58,9 +58,10 @@ def main():
     run = genuine()
     one = sum(torch.Size(shape).numel() for shape in shapes(1, 9).values()) * TENSOR
     outside = 2 * VOCABULARY * HIDDEN
-    layers = max(1, round((options.gib * 2**30 / BYTES_PER_PARAMETER - outside) / one / PIPELINE))
+    # Of a stage; a multiple of two, so that twice as many stages are possible.
+    layers = 2 * max(1, round((options.gib * 2**30 / BYTES_PER_PARAMETER - outside) / one / PIPELINE / 2))
     sizes = {"num_layers": layers * PIPELINE, "encoder_num_layers": layers * PIPELINE, "hidden_size": HIDDEN, "ffn_hidden_size": FFN,
-             "num_attention_heads": HEADS, "num_query_groups": GROUPS, "kv_channels": CHANNELS, "vocab_size": VOCABULARY,
+             "num_attention_heads": HEADS, "num_query_groups": GROUPS, "kv_channels": CHANNELS, "vocab_size": VOCABULARY - 1,  # NullTokenizer adds one
              "padded_vocab_size": VOCABULARY, "tensor_model_parallel_size": TENSOR, "pipeline_model_parallel_size": PIPELINE,
              "data_parallel_size": 1, "world_size": TENSOR * PIPELINE}
     arguments = {key: value.name if isinstance(value, enum.Enum) else value for key, value in vars(run["args"]).items()}

@@ -49,7 +49,7 @@ std::vector<Recut> recuts() {
        .folders = {"mp_rank_00_001"}},
       {.name = "BucketsOfExperts",
        .golden = "torch_dist_buckets_tp2_pp2_ep2",
-       .options = {.tp = 1, .pp = 1, .ep = 4},
+       .options = {.ep = 4, .tp = 1, .pp = 1},
        .folders = {"mp_rank_00_003"}},
       {.name = "NumberedOneRank", .golden = numbered, .options = {.tp = 1, .pp = 1}, .folders = {"mp_rank_00"}},
       {.name = "NumberedPipeline4", .golden = numbered, .options = {.tp = 4, .pp = 4}, .folders = {"mp_rank_03_003"}},

@@ -1,4 +1,5 @@
 // Genuine checkpoints of Megatron-LM and megatron-core: torch_dist, and files of ranks.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -90,10 +91,13 @@ TEST_F(MegatronGolden, ExpertsHaveBucketsOfTheirOwn) {
   ASSERT_TRUE(source) << source.error().message;
   expect_truth(*source, golden);
   EXPECT_TRUE(source->map.findings.empty());
-  for (const char* optimizer : {"optimizer.0.", "optimizer.1."})
-    EXPECT_TRUE(std::ranges::any_of(source->map.objects, [&](const NamedObject& object) {
-      return object.name == std::string(optimizer) + "optimizer.param_groups.1.weight_decay";
-    })) << optimizer;
+  for (const bool of_experts : {false, true}) {
+    const auto group = std::ranges::find(
+        source->map.objects, fmt::format("optimizer.{:d}.optimizer.param_groups.0.is_expert_parallel", of_experts),
+        &NamedObject::name);
+    ASSERT_NE(group, source->map.objects.end());
+    EXPECT_EQ(std::get<bool>(group->value.v), of_experts);
+  }
 }
 
 TEST_F(MegatronGolden, TheCommonStateMayBeAFile) {
