@@ -36,8 +36,8 @@ def case_list_says_of_missing_files_what_verify_says(sh):
 
 def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     store = make_store(sh)
-    result = sh.run("list", "--tsv", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tcomplete\t.*\tckpt\t", "^demo\t9\tcomplete\t.*\tdcp\t",
-                                                   "^prod/ds\t3\tcomplete\t.*\tdeepspeed\t.*named by latest"])
+    result = sh.run("list", "--tsv", "--store", store, out=["^RUN\tSTEP\tSTATE\t", "^demo\t10\tcomplete\t.*\tckpt\t", "^demo\t9\tunverified\t.*\tdcp\t",
+                                                   "^prod/ds\t3\tunverified\t.*\tdeepspeed\t.*named by latest"])
     check(len(result.out.splitlines()) == 4, "not three checkpoints", result)
     sh.run("list", "--tsv", env={"CKPT_STORE": str(store)}, out="^demo\t10\t")
     found = checkpoints(sh, "--store", store)
@@ -53,7 +53,7 @@ def case_list_selects_and_sorts(sh):
     store = make_store(sh)
     for words, steps in ((["--run", "demo"], [10, 9]), (["--run", "prod/*"], [3]), (["--where", "step < 10 and format == 'dcp'"], [9]),
                          (["--sort", "size"], [10, 9, 3]), (["--sort", "oldest"], [9, 10, 3]), (["-n", "1"], [10]), (["--limit", "2"], [10, 9]),
-                         (["--state", "verified"], []), (["--state", "complete", "--run", "demo"], [10, 9]), (["--tag", "x"], []),
+                         (["--state", "verified"], []), (["--state", "complete", "--run", "demo"], [10]), (["--state", "unverified", "--run", "demo"], [9]), (["--tag", "x"], []),
                          (["--since", "2200-01-01"], [])):
         found = [c["step"] for c in checkpoints(sh, "--store", store, *words)]
         check(found == steps, f"{words}: {found}, not {steps}")

@@ -148,7 +148,7 @@ def case_what_another_tool_is_writing_is_not_recorded_as_incomplete(sh):
                 os.utime(file, (now - age, now - age))
         one, = scrub(sh, code=1)["data"]["checkpoints"]
         check(one["verdict"] == "incomplete" and one["recorded"] == recorded, f"{age} s old: {one}")
-        check(states(sh)[("ds", 3)] == ("damaged" if recorded else "complete"), str(states(sh)))
+        check(states(sh)[("ds", 3)] == ("damaged" if recorded else "unverified"), str(states(sh)))
 
 
 def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
@@ -156,7 +156,7 @@ def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
     shutil.copytree(sh.golden / "safetensors/single/ckpt", sh.path("store/hf/checkpoint-5"))
     data = scrub(sh)["data"]
     check([one["verdict"] for one in data["checkpoints"]] == ["intact", "intact"] and all(one["recorded"] for one in data["checkpoints"]), str(data))
-    check(states(sh)[("hf", 5)] == "complete", "verified without a checksum")
+    check(states(sh)[("hf", 5)] == "unverified", "verified without a checksum")
     check(scrub(sh, "--max-age", "30d")["data"]["due"] == 0, "the same again")
     check(not list(sh.path("store/hf/checkpoint-5").glob("marks")), "a directory of the other tool's own")
 

@@ -57,7 +57,8 @@ void expect_truth(const Source& source, const GoldenCase& golden, bool by_rank =
     EXPECT_TRUE(gathered.complete && (gathered.once || by_rank) && gathered.replicas_agree && gathered.crc_agrees);
   }
   for (const Tensor& tensor : source.map.tensors)
-    EXPECT_TRUE(tensor.role == Role::blob || expected.contains(tensor.name) || (by_rank && tensor.role == Role::slot))
+    EXPECT_TRUE(tensor.role == Role::blob || expected.contains(tensor.name) ||
+                (tensor.role == Role::slot && (by_rank || tensor.slot == "step")))
         << tensor.name << " is in no truth";
 }
 
@@ -72,6 +73,14 @@ TEST_F(MegatronGolden, WeightsAndStateOfARunAreThoseThatItSaved) {
   EXPECT_EQ(source->map.meta.mesh,
             (std::vector<std::pair<std::string, std::uint64_t>>{{"dp", 2}, {"tp", 2}, {"pp", 2}}));
   EXPECT_TRUE(source->why.find("names iter_0000002") != std::string::npos) << source->why;
+}
+
+TEST_F(MegatronGolden, FlattenedStateHasTheShapesOfItsWeights) {
+  const GoldenCase golden = load_golden("megatron/torch_dist_flattened_tp2_pp2_dp2");
+  const auto source = open(golden.root);
+  ASSERT_TRUE(source) << source.error().message;
+  expect_truth(*source, golden);
+  EXPECT_TRUE(source->map.findings.empty());
 }
 
 TEST_F(MegatronGolden, BucketsOfTheDistributedOptimizerAreStateOfTheirWeights) {

@@ -219,6 +219,8 @@ bool looks_like_name(std::string_view text) {
 }
 
 std::size_t find_separator(std::string_view name) {
+  const std::size_t metric = name.rfind(fmt::format("@{}:", kBest));  // whose name may hold a '/'
+  if (metric != std::string_view::npos) return metric;
   const std::size_t at = name.rfind('@');
   return at == std::string_view::npos || name.find('/', at) == std::string_view::npos ? at : std::string_view::npos;
 }

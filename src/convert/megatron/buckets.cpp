@@ -12,7 +12,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "convert/megatron/bucket_index.hpp"
+#include "convert/megatron/flat_index.hpp"
 #include "convert/megatron/buffer_layout.hpp"
 #include "convert/megatron/common_state.hpp"
 #include "convert/megatron/model_division.hpp"
@@ -107,7 +107,7 @@ class BucketState {
     if (optimizers.empty()) return false;
     auto division = ModelDivision::make(weights_, form, *grid, "");
     if (!division || !division->unordered().empty()) return false;
-    pieces_.resize(slots_.size(), std::vector<std::vector<BucketPiece>>(weights_.size()));
+    pieces_.resize(slots_.size(), std::vector<std::vector<FlatPiece>>(weights_.size()));
     for (const BucketOptimizer& optimizer : optimizers)
       for (std::uint64_t rank = 0; rank < optimizer.ranks; ++rank) {
         CKPT_TRY(const bool fits, add_rank(optimizer, rank, *grid, *division, arguments));
@@ -222,7 +222,7 @@ class BucketState {
   }
 
   void rewrite() {
-    auto index = std::make_shared<BucketIndex>(map_.index);
+    auto index = std::make_shared<FlatIndex>(map_.index);
     std::vector<Tensor> tensors;
     std::vector<Dtype> dtypes;
     for (const std::string& slot : slots_) dtypes.push_back(map_.tensors[buckets_.begin()->second.at(slot)].dtype);
@@ -254,7 +254,7 @@ class BucketState {
   std::vector<std::string> slots_{};
   std::vector<WholeWeight> weights_{};
   std::vector<std::uint32_t> numbers_{};                         // of weights, in the map
-  std::vector<std::vector<std::vector<BucketPiece>>> pieces_{};  // by slot and weight
+  std::vector<std::vector<std::vector<FlatPiece>>> pieces_{};  // by slot and weight
   std::map<std::pair<std::size_t, Shape>, std::uint64_t> owners_{};
   std::size_t used_ = 0;
 };

@@ -95,8 +95,10 @@ void report_left_out(const WriteRequest& request, const SourceState& state, std:
   const std::vector<std::string> other = state.names(Kind::other_state);
   report_lost(state, state.names(Kind::rank_bytes), "state of a rank", "states of ranks", out);
   report_lost(state, other, "tensor of the optimizer", "tensors of the optimizer", out);
+  const std::vector<std::string> steps = state.names(Kind::step);
   std::vector<std::string> ties;
-  for (const Alias& alias : request.aliases) ties.push_back(alias.name);
+  for (const Alias& alias : request.aliases)
+    if (std::ranges::find(steps, alias.target) == steps.end()) ties.push_back(alias.name);
   add_left_out(out, ties, "tied name", "tied names", state.common.form());
   if (!other.empty() && !is_of_megatron(*request.source))
     out.push_back({.text = "Megatron-LM cannot load the optimizer state of another framework"});

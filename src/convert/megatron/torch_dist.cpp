@@ -13,6 +13,7 @@
 #include "convert/formats.hpp"
 #include "convert/join_maps.hpp"
 #include "convert/megatron/buckets.hpp"
+#include "convert/megatron/flattened_state.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/source_state.hpp"
@@ -165,8 +166,11 @@ Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
 Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
   CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, megatron::kCommonFile), options));
   for (MapFile& file : common.files) file.path = megatron::kCommonFile;
-  for (Tensor& tensor : common.tensors)
+  for (Tensor& tensor : common.tensors) {
     if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", megatron::kCommonFile, tensor.name);
+    // optimizer.param_state.<number>.step: torch's Adam counts its steps for each weight, and all have the same.
+    if (tensor.role == Role::slot && tensor.shape.empty() && tensor.slot.ends_with(".step")) tensor.slot = "step";
+  }
   Dict top;
   for (const NamedObject& object : common.objects)
     top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
@@ -191,6 +195,7 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
     CKPT_CHECK(read_common_item(io, root, map));
   }
   CKPT_CHECK(resolve_buckets(io, root, map));
+  CKPT_CHECK(megatron::unflatten_state(map));
   note_forms(map);
   return map;
 }

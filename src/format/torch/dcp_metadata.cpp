@@ -52,6 +52,12 @@ bool is_instance(const Graph& graph, NodeId node, CachedName& known) {
   return true;
 }
 
+/// A Metadata, or an object of a class that a framework derives from it, as megatron-core 0.15 does (MCoreMetadata): what it
+/// must have is asked for by name.
+bool is_metadata(const Graph& graph, NodeId node) {
+  return node != kNone && graph.kind(node) == Kind::call && graph.callee_name(node).ends_with("Metadata");
+}
+
 /// The value of an instance's attribute, or kNone. No class here has many: a long dict, perhaps shared by many
 /// instances, is not searched.
 NodeId attribute(const Graph& graph, NodeId instance, CachedName& known) {
@@ -166,7 +172,7 @@ class Parser {
 
   Result<Metadata> run() {
     const NodeId root = graph_.root();
-    if (!is_instance(graph_, root, known_.metadata)) return fail(corrupt("its top object is not a DCP Metadata"));
+    if (!is_metadata(graph_, root)) return fail(corrupt("its top object is not a DCP Metadata"));
     CKPT_CHECK(read_entries(attribute(graph_, root, known_.state_dict_metadata)));
     CKPT_CHECK(read_records(attribute(graph_, root, known_.storage_data)));
     read_paths(attribute(graph_, root, known_.planner_data));
@@ -498,7 +504,7 @@ class Parser {
   }
 
   struct {
-    CachedName metadata{"Metadata"}, tensor{"TensorStorageMetadata"}, bytes{"BytesStorageMetadata"};
+    CachedName tensor{"TensorStorageMetadata"}, bytes{"BytesStorageMetadata"};
     CachedName chunk{"ChunkStorageMetadata"}, tensor_properties{"TensorProperties"}, index{"MetadataIndex"};
     CachedName storage_info{"_StorageInfo"}, torch_size{"torch Size"};
     CachedName chunks{"chunks"}, dtype{"dtype"}, fqn{"fqn"}, layout{"layout"}, length{"length"}, offset{"offset"},

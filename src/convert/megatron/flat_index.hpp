@@ -8,23 +8,25 @@
 
 namespace ckpt::megatron {
 
-/// A range of a flat tensor that holds a box of another tensor, row-major.
-struct BucketPiece {
+/// A range of a flat tensor that holds a box of another tensor, row-major. Flat is also a tensor of more dimensions whose
+/// chunks are rows of the last one: its elements count in row-major order.
+struct FlatPiece {
   std::uint32_t source = 0;  ///< flat tensor of the source map
-  std::uint64_t begin = 0;   ///< elements, in the flat tensor
+  std::uint64_t begin = 0;   ///< element of the flat tensor
   Box to{};                  ///< in the new tensor; not empty
 };
 
 /// Chunks of a map some of whose tensors are pieces of flat tensors of another map. The source's chunks are asked for one
 /// by one, so nothing grows with their number.
-class BucketIndex final : public ChunkIndex {
+class FlatIndex final : public ChunkIndex {
  public:
-  explicit BucketIndex(std::shared_ptr<const ChunkIndex> source) : source_(std::move(source)) {}
+  explicit FlatIndex(std::shared_ptr<const ChunkIndex> source) : source_(std::move(source)) {}
 
   /// Adds the next tensor, one of the source as it is.
   void add(std::uint32_t source);
-  /// Adds the next tensor, of this shape.
-  void add(const Shape& shape, std::vector<BucketPiece> pieces);
+  /// Adds the next tensor, of this shape, whose pieces lie in flat tensors; `flat` is their shape if it is not of one
+  /// dimension.
+  void add(const Shape& shape, std::vector<FlatPiece> pieces, Shape flat = {});
 
   Result<> chunks(std::size_t tensor, Extent elements, const ChunkVisitor& visit) const override;
   Result<> regions(std::size_t tensor, Extent elements, const RegionVisitor& visit) const override;
@@ -34,7 +36,8 @@ class BucketIndex final : public ChunkIndex {
     bool is_same = false;
     std::uint32_t same = 0;
     std::vector<Extent> spans{};  ///< of each piece, from its first to its last element in the new tensor
-    std::vector<BucketPiece> pieces{};
+    std::vector<FlatPiece> pieces{};
+    Shape flat{};
   };
   template <class Visit>
   Result<> each_piece(const Entry& entry, Extent elements, const Visit& visit) const;
