@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 from safetensors.torch import load_file
 
 from conftest import GOLDEN
@@ -170,3 +171,20 @@ def test_a_run_with_the_optimizer_in_buckets_loads_at_another_size(ckpt, out, ru
         ckpt("convert", source, out / one, "--tp", 1, "--pp", 1)
     same = ckpt("verify", out / "one", "--against", out / "direct").stdout
     assert " identical, 0 different, 0 only here, 0 only there" in same, same
+
+
+def test_state_of_megatron_fsdp_belongs_to_its_weights(ckpt, out):
+    """fsdp_dtensor: plain DCP, in which weights and state have other wrappers before their names."""
+    weight, bias = "decoder.layers.0.mlp.linear_fc2.weight", "decoder.final_layernorm.weight"
+    values = {name: torch.randn(shape) for name, shape in ((weight, (8, 16)), (bias, (8,)))}
+    state = {f"module.module.{name}": {"exp_avg": value + 1, "exp_avg_sq": value + 2} for name, value in values.items()}
+    folder = out / "run" / "iter_0000005"
+    torch.distributed.checkpoint.save({"model": {f"module.{name}": value for name, value in values.items()}, "optimizer": {"state": state},
+                                       "iteration": 5}, checkpoint_id=folder)
+    (out / "run" / "latest_checkpointed_iteration.txt").write_text("5")
+    ckpt("convert", out / "run", out / "whole.safetensors", "--allow-skipped")
+    got = load_file(out / "whole.safetensors")
+    for name, value in values.items():
+        assert torch.equal(got[f"model.module.{name}"], value)
+        for slot, tensor in state[f"module.module.{name}"].items():
+            assert torch.equal(got[f"optimizer.state.model.module.{name}.{slot}"], tensor)

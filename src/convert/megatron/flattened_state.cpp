@@ -38,8 +38,8 @@ Result<bool> has_rows_only(const Map& map, std::uint32_t tensor, const Parts& pa
   bool is_row = true;
   CKPT_CHECK(map.index->regions(tensor, {0, volume(shape)}, [&](const Chunk& chunk) -> Result<> {
     ++chunks;
-    is_row = is_row && std::all_of(chunk.box.size.begin(), chunk.box.size.end() - 1,
-                                   [](std::uint64_t n) { return n == 1; });
+    is_row =
+        is_row && std::all_of(chunk.box.size.begin(), chunk.box.size.end() - 1, [](std::uint64_t n) { return n == 1; });
     return {};
   }));
   return is_row && volume(parts.count) <= chunks;

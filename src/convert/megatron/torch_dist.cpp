@@ -47,15 +47,55 @@ std::optional<std::string_view> after(std::string_view text, std::string_view pr
   return text.substr(prefix.size());
 }
 
+/// A name without the modules that wrap a model: "model.module.decoder...", "module.module.decoder...".
+std::string_view bare_name(std::string_view name) {
+  for (const std::string_view wrapper : {"model.", "module.", "module.", "module."})
+    if (name.starts_with(wrapper)) name.remove_prefix(wrapper.size());
+  return name;
+}
+
+/// Names of the checkpoint's tensors.
+class Names {
+ public:
+  explicit Names(const std::vector<Tensor>& tensors) {
+    for (const Tensor& tensor : tensors) {
+      all_.insert(tensor.name);
+      if (tensor.role == Role::param) by_bare_name_.emplace(bare_name(tensor.name), tensor.name);
+    }
+  }
+
+  /// What "<slot>.<weight>" or, of Megatron-FSDP, "<wrapped weight>.<slot>" belongs to; the weight may not be there.
+  struct State {
+    std::string slot{};
+    std::string weight{};
+  };
+  State state_of(std::string_view text) const {
+    const std::size_t first = std::min(text.find('.'), text.size());
+    State out{.slot = std::string(text.substr(0, first)),
+              .weight = std::string(text.substr(std::min(first + 1, text.size())))};
+    if (all_.contains(out.weight)) return out;
+    const std::size_t last = std::min(text.rfind('.'), text.size());
+    const auto wrapped = by_bare_name_.find(std::string(bare_name(text.substr(0, last))));
+    if (wrapped != by_bare_name_.end()) return {.slot = std::string(text.substr(last + 1)), .weight = wrapped->second};
+    out.weight.clear();
+    return out;
+  }
+  /// Whether it is new, and then taken.
+  bool take(const std::string& name) { return all_.insert(name).second; }
+
+ private:
+  std::unordered_set<std::string> all_{};
+  std::unordered_map<std::string, std::string> by_bare_name_{};
+};
+
 /// What the names of optimizer state mean, which DCP cannot know: `optimizer.state.<slot>.<weight>`, and the buckets of
 /// the distributed optimizer, `optimizer.distributed....<slot>`, which belong to many weights. Of several optimizers
-/// each has a prefix `chained_<n>.`.
+/// each has a prefix `chained_<n>.`. Megatron-FSDP (fsdp_dtensor) has `optimizer.state.<weight>.<slot>`.
 ///
 /// source  megatron/core/optimizer/distrib_optimizer.py: sharded_param_state_fs_model_space,
-///         sharded_param_state_dp_reshardable
+///         sharded_param_state_dp_reshardable, sharded_param_state_fsdp_dtensor
 void assign_slots(std::vector<Tensor>& tensors) {
-  std::unordered_set<std::string> names;
-  for (const Tensor& tensor : tensors) names.insert(tensor.name);
+  Names names(tensors);
   for (Tensor& tensor : tensors) {
     if (tensor.role == Role::blob) continue;
     std::string_view name = tensor.name;
@@ -65,15 +105,13 @@ void assign_slots(std::vector<Tensor>& tensors) {
       tensor.parameter.clear();
       tensor.slot = name.substr(name.rfind('.') + 1);
     } else if (const auto state = after(name, "optimizer.state.")) {
-      const std::size_t dot = std::min(state->find('.'), state->size());
-      const std::string_view slot = state->substr(0, dot);
-      const std::string_view weight = state->substr(std::min(dot + 1, state->size()));
+      Names::State found = names.state_of(*state);
       tensor.role = Role::slot;
-      tensor.slot = slot == "param" || slot == "fp32_param" ? "master" : std::string(slot);
-      if (!names.contains(std::string(weight))) continue;
-      tensor.parameter = weight;
+      tensor.slot = found.slot == "param" || found.slot == "fp32_param" ? "master" : std::move(found.slot);
+      if (found.weight.empty()) continue;
+      tensor.parameter = std::move(found.weight);
       std::string usual = fmt::format("optimizer.state.{}.{}", tensor.parameter, tensor.slot);  // as in other formats
-      if (!names.insert(usual).second) continue;
+      if (usual == tensor.name || !names.take(usual)) continue;
       tensor.name = std::move(usual);
       tensor.path.clear();
     }
