@@ -12,9 +12,9 @@
 #include <unordered_set>
 #include <utility>
 
-#include "convert/megatron/flat_index.hpp"
 #include "convert/megatron/buffer_layout.hpp"
 #include "convert/megatron/common_state.hpp"
+#include "convert/megatron/flat_index.hpp"
 #include "convert/megatron/model_division.hpp"
 #include "convert/megatron/rank_grid.hpp"
 #include "convert/megatron/run_arguments.hpp"
@@ -253,7 +253,7 @@ class BucketState {
   std::map<BucketKey, std::map<std::string, std::uint32_t>> buckets_{};
   std::vector<std::string> slots_{};
   std::vector<WholeWeight> weights_{};
-  std::vector<std::uint32_t> numbers_{};                         // of weights, in the map
+  std::vector<std::uint32_t> numbers_{};                       // of weights, in the map
   std::vector<std::vector<std::vector<FlatPiece>>> pieces_{};  // by slot and weight
   std::map<std::pair<std::size_t, Shape>, std::uint64_t> owners_{};
   std::size_t used_ = 0;
