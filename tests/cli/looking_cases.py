@@ -196,7 +196,9 @@ def case_a_run_and_a_store_lead_to_the_newest_or_say_what_they_are(sh):
 def case_an_unfinished_save_is_called_so(sh):
     partial = sh.path("run/step-000000005.partial-" + "0" * 32)
     partial.mkdir(parents=True)
-    sh.run("inspect", "run", code=12, err="no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-")
+    sh.path(f"{partial}.leaves").touch()  # the record of its finished parts
+    sh.run("inspect", "run", code=12, err=["no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-0*$",
+                                           "^hint: the same command resumes it, a trainer's next start removes it; see 'ckpt repair run'$"])
     sh.run("inspect", partial, code=13, err="a save or conversion that never finished")
 
 
