@@ -157,6 +157,12 @@ std::optional<std::string> hint_above(const Place& place) {
   return std::nullopt;
 }
 
+std::string hint_file(const Place& place) {
+  if (const auto head = place.head("", 1); head && head->empty())
+    return "it was not written completely: copy or download it again";
+  return hint_above(place).value_or(hint_formats());
+}
+
 }  // namespace
 
 std::string readable_formats() {
@@ -205,7 +211,7 @@ Result<Found> choose(const Place& place) {
                                                    : other->hint));
     }
     return fail(about_path(place.root, Errc::unsupported, seen_in(place),
-                           place.directory ? hint_below(place, below) : hint_above(place).value_or(hint_formats())));
+                           place.directory ? hint_below(place, below) : hint_file(place)));
   }
   std::string list;
   std::string flags;
