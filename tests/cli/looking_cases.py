@@ -26,7 +26,7 @@ def save(sh, run, step, store="st"):
 def case_inspect_describes_what_it_cannot_read(sh):
     sh.run("inspect", sh.checkpoint("orbax/direct_standard"),
            out=["^orbax", "Orbax.*; reading it is not supported", r"^  state +complete: 12 files", r"^  saved +20\d\d-"], not_out="parameters|converts to")
-    sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, err="1 of 4 data files are missing")
+    sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, err="1 of 4 data files is missing")
     data = sh.document("inspect", sh.checkpoint("orbax/direct_standard"))["data"]
     check((data["readable"], data["format"], data["file_count"], data["can_become"]) == (False, "orbax", 12, []), str(data))
 
