@@ -129,7 +129,7 @@ def case_load_refuses_what_it_cannot_do_as_usage(sh):
             (("x.npy", "--slice", "wte.weight[0,0,0]"), "3 entries"),
             (("x.npy", "--slice", "wte.weight"), r"is not NAME\[...\]"),
             (("x.npy",), "holds one tensor, not"),
-            (("x",), r"cannot tell the output format[\s\S]*--to FORM: "),
+            (("x",), r"cannot tell the output format[\s\S]*--to FORMAT: "),
             (("x.h5",), "cannot tell the output format"),
             (("x", "--to", "hdf5"), "--to: 'hdf5' is not one of"),
             (("x", "--to", "npy", "--slice", "wte.weight[0]", "--slice", "wte.weight[1]"), "more than one --slice for this tensor"),
