@@ -29,10 +29,13 @@ Result<CatalogQuery> read_query(const Words& words) {
                      .now = now()};
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
-    if (!filter)
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: {}", value->origin, filter.error().message),
-                   .hint = filter.error().hint});
+    if (!filter) {
+      constexpr std::string_view kKey = "where: ";  // of the policy file
+      std::string_view reason = filter.error().message;
+      if (reason.starts_with(kKey)) reason.remove_prefix(kKey.size());
+      return fail(
+          {.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, reason), .hint = filter.error().hint});
+    }
     query.where = *std::move(filter);
   }
   if (const Value* value = words.value("since")) {
