@@ -222,7 +222,7 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@2", "--store", "store", out=["^llama@2   kept$", r"restored from the trash; .* of its new grace left \(no rule keeps it\)", "restored 20"])
     for name in ("llama@6", "llama@latest", "@latest", "llama@step-000000006.g6"):
         sh.run("why", name, "--store", "store", out=["^llama@6   kept$", r"in the newest 3 \(1st\)"])
-    sh.run("why", "llama@77", "--store", "store", code=10)
+    sh.run("why", "llama@77", "--store", "store", code=10, err="^hint: nearest: ")
     for name in ("llama@2", "llama@1", "llama@6"):
         sh.document("why", name, "--store", "store")
     # As after a command for all three that was killed when the second was restored.
