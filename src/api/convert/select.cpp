@@ -247,7 +247,8 @@ class Selector {
     }
     return {.code = Errc::not_found,
             .message = request_.source + ": no tensor matches --only " + asked,
-            .hint = near ? "did you mean --only " + *near + "?" : "'ckpt ls " + request_.source + "' lists the names"};
+            .hint = near ? "did you mean --only " + *near + "?"
+                         : "'ckpt ls " + request_.source + "' lists the tensors, with --objects the other values"};
   }
 
   void pick_aliases() {
