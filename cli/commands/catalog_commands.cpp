@@ -137,8 +137,11 @@ Answer change_pin(Context& context, bool remove) {
     data.end_object();
     return out;
   }
-  const std::string what = remove ? (report->changed ? "unpinned" : "was not pinned:") : "pinned";
-  say(context, fmt::format("{} {}\n", what, printable(report->label)));
+  const std::string label = printable(report->label);
+  if (remove && !report->changed)
+    say(context, fmt::format("{} was not pinned\n", label));
+  else
+    say(context, fmt::format("{} {}\n", remove ? "unpinned" : "pinned", label));
   return out;
 }
 
