@@ -199,7 +199,7 @@ def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):
     save(sh, "safetensors/single", "r", 5)
     twice = sh.document("save", sh.checkpoint("torch/dcp_plain"), *AT, "--run", "r", "--step", "5")
     check(twice["data"]["checkpoint"]["generation"] == 2 and not twice["warnings"], str(twice))
-    check("was already saved as step-000000005.g1" in json.dumps(twice["data"]["conversion"]["notes"]), str(twice))
+    check("was already saved, now r@5.g1;" in json.dumps(twice["data"]["conversion"]["notes"]), str(twice))
     older = sh.document("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "3")
     check(older["data"]["checkpoint"]["name"] == "step-000000003.g3" and "is now" in json.dumps(older["warnings"]), str(older))
     sh.run("list", *AT, "-q", out="r@step-000000005.g2\nr@step-000000005.g1\nr@step-000000003.g3\n")
