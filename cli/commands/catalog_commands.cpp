@@ -85,6 +85,12 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
     say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
   }
+  if (entries.empty()) {
+    say(context, listing.total == 0
+                     ? "no checkpoints\n"
+                     : fmt::format("none of {} in the store matches\n", format_counted(listing.total, "checkpoint")));
+    return;
+  }
   const Table table = entry_table(entries, context.settings.sizes, now);
   const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
     const bool is_state = table.columns[column].title == "STATE";
