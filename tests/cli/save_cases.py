@@ -203,6 +203,7 @@ def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):
     older = sh.document("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "3")
     check(older["data"]["checkpoint"]["name"] == "step-000000003.g3" and "is now" in json.dumps(older["warnings"]), str(older))
     sh.run("list", *AT, "-q", out="r@step-000000005.g2\nr@step-000000005.g1\nr@step-000000003.g3\n")
+    sh.run("list", *AT, out=["^r +5 +complete", "^r +5.g1 +complete", "^r +3 +complete"])
     sh.run("pin", "r@latest", *AT, out="^pinned r@3$")
     sh.path("runs/.ckpt/trash/r").mkdir(parents=True)
     sh.path("runs/r/step-000000003.g3").rename(sh.path("runs/.ckpt/trash/r/step-000000003.g3"))
