@@ -92,6 +92,7 @@ def case_inspect_shows_model_optimizer_and_adapter(sh):
     facts = [r"^  model +llama · LlamaForCausalLM · 2 layers", r"^  optimizer +lr 0 · betas \(0.9, 0.999\) · weight_decay 0 · 2 groups$",
              r"^  saved +20\d\d-\d\d-\d\d \d\d:\d\d UTC"]
     sh.run("inspect", sh.checkpoint(TRAINER), out=facts)
+    sh.run("inspect", sh.checkpoint("folders/hf_trainer"), "-v", out="^  with it .*, trainer_state.json, training_args.bin$")
     sh.run("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), out="^  optimizer +lr 0.001 and 0.0005 .* 2 groups")
     sh.run("inspect", sh.checkpoint("folders/peft_lora"), out="^  adapter +LORA · rank 2 · for the base model ./hf")
     sh.run("convert", sh.checkpoint(TRAINER), "copy")  # config.json is inside then
