@@ -29,10 +29,13 @@ Result<CatalogQuery> read_query(const Words& words) {
                      .now = now()};
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
-    if (!filter)
-      return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: {}", value->origin, filter.error().message),
-                   .hint = filter.error().hint});
+    if (!filter) {
+      constexpr std::string_view kKey = "where: ";  // of the policy file
+      std::string_view reason = filter.error().message;
+      if (reason.starts_with(kKey)) reason.remove_prefix(kKey.size());
+      return fail(
+          {.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, reason), .hint = filter.error().hint});
+    }
     query.where = *std::move(filter);
   }
   if (const Value* value = words.value("since")) {
@@ -80,6 +83,12 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   if (csv || context.words.on("tsv")) {
     const Table values = entry_values(entries);
     say(context, csv ? draw_csv(values) : draw_tsv(values));
+    return;
+  }
+  if (entries.empty()) {
+    say(context, listing.total == 0
+                     ? "no checkpoints\n"
+                     : fmt::format("none of {} in the store matches\n", format_counted(listing.total, "checkpoint")));
     return;
   }
   const Table table = entry_table(entries, context.settings.sizes, now);
@@ -134,8 +143,11 @@ Answer change_pin(Context& context, bool remove) {
     data.end_object();
     return out;
   }
-  const std::string what = remove ? (report->changed ? "unpinned" : "was not pinned:") : "pinned";
-  say(context, fmt::format("{} {}\n", what, printable(report->label)));
+  const std::string label = printable(report->label);
+  if (remove && !report->changed)
+    say(context, fmt::format("{} was not pinned\n", label));
+  else
+    say(context, fmt::format("{} {}\n", remove ? "unpinned" : "pinned", label));
   return out;
 }
 

@@ -44,7 +44,7 @@ Error with_nearest_name(Error error, Session& session, const LoadRequest& reques
     if (const auto near = nearest(error.tensor, names))
       return with_hint(std::move(error), fmt::format("did you mean '{}'?", printable(*near)));
   }
-  return with_hint(std::move(error), fmt::format("'ckpt ls {}' lists the names", shell_path(request.source)));
+  return with_hint(std::move(error), fmt::format("'ckpt ls {}' lists the tensors", shell_path(request.source)));
 }
 
 void print_load_report(Context& context, const LoadReport& report, const LoadRequest& request) {

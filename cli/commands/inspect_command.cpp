@@ -49,10 +49,10 @@ std::string alias_text(const InspectReport& report) {
   return out;
 }
 
-std::string extras_text(const InspectReport& report) {
+std::string extras_text(const InspectReport& report, bool all) {
   constexpr std::size_t kShown = 4;
   if (report.extras.empty()) return {};
-  NameList names(kShown);
+  NameList names(all ? report.extras.size() : kShown);
   for (const std::string& name : report.extras) names.add(printable(name));
   return fmt::format("  {:<11} {}\n", "with it", names.text());
 }
@@ -140,7 +140,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
     out += fmt::format("  {:<11} {} besides the tensors ('ckpt ls --objects')\n", "objects",
                        format_counted(report.object_count, "value"));
   out += alias_text(report);
-  out += extras_text(report);
+  out += extras_text(report, context.settings.verbose > 0);
   if (report.referenced_files != 0)
     out += fmt::format("  {:<11} virtual: {} of other checkpoints, {}\n", "refers to",
                        format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes));

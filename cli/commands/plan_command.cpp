@@ -127,9 +127,12 @@ Result<MeasuredInputs> read_source(Context& context, SavePlanRequest& request) {
     out.source.notes.insert(out.source.notes.end(), measured.notes.begin(), measured.notes.end());
     opened->end_progress();
   }
-  if (request.parameters == 0 || request.bandwidth == 0) {
+  const bool no_size = request.parameters == 0;
+  if (no_size || request.bandwidth == 0) {
     return fail({.code = Errc::usage,
-                 .message = "--params and --bw are required",
+                 .message = !no_size                 ? "--bw or --bench is required"
+                            : request.bandwidth == 0 ? "--params and --bw are required"
+                                                     : "--params is required",
                  .hint = "example: ckpt plan --params 70B --bw 40G, or ckpt plan RUN@latest --bench DIR"});
   }
   return out;

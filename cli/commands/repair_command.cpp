@@ -34,7 +34,7 @@ void print_item(Context& context, const RepairItem& item, bool applied) {
   const std::string size = item.bytes == 0 ? "" : "   " + format_size(item.bytes, context.settings.sizes);
   const bool grave = item.defect == Defect::damage;
   say(context, fmt::format("{:<13} {}{}\n  found       {}\n",
-                           grave ? context.console.paint_out(Ink::red, "DAMAGE       ") : defect_name(item.defect),
+                           grave ? context.console.paint_out(Ink::red, "DAMAGED      ") : defect_name(item.defect),
                            printable(item.path), size, printable(item.text)));
   for (const Finding& finding : item.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
   say(context, fmt::format("  repair      {}\n", printable(deed_text(item, applied))));

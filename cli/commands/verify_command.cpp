@@ -202,7 +202,10 @@ Answer run_scrub(Context& context) {
     record_scrub(session.io, *request, scrubbed);
     return scrubbed;
   });
-  if (!report) return failed(std::move(report).error(), "results so far are recorded");
+  if (!report) {
+    const bool any = report.error().code != Errc::not_found;
+    return failed(std::move(report).error(), any ? "results so far are recorded" : "");
+  }
   Answer out;
   out.exit_code = scrub_code(*report);
   const std::vector<Finding> findings = scrub_findings(*report);

@@ -116,11 +116,12 @@ Answer run_why(Context& context) {
                              verified ? ", checked " + catalog::time_text(*verified) : ""));
   }
   data.end_array().key("undecided").begin_array();
-  for (const std::string& path : report->ruleless) {
+  for (const WhyReport::Ruleless& one : report->ruleless) {
     data.begin_object();
-    put_text(data, "path", path);
+    put_text(data, "path", one.path);
     data.end_object();
-    say(context, fmt::format("{}   kept\n  why       no policy matches it\n", printable(path)));
+    say(context, fmt::format("{}   kept\n  why       {}\n", printable(one.label),
+                             report->plan ? "no rule of the policy matches its run" : "the store has no policy"));
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {

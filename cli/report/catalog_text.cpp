@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "catalog/bucket.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/lacks_files.hpp"
 #include "catalog/scan/utc.hpp"
 
@@ -126,6 +127,12 @@ Ink state_ink(std::string_view state) {
   return state == "complete" || state == "unverified" ? Ink::plain : Ink::yellow;
 }
 
+/// "1000"; of an earlier save of the step "1000.g7", as in its name.
+std::string step_cell(const catalog::Entry& entry, const catalog::ShortNames& names) {
+  if (entry.foreign) return std::to_string(entry.checkpoint.step);
+  return names.of(entry).substr(entry.checkpoint.run.size() + 1);
+}
+
 Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, catalog::Time now) {
   Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 10},
                         {.title = "STEP", .right = true},
@@ -141,11 +148,12 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
                         {.title = "ID", .drops = true}}};
   // One format goes without saying, if it is ours.
   const bool others = std::ranges::any_of(entries, &catalog::Entry::foreign);
+  const catalog::ShortNames names(entries);
   out.rows.reserve(entries.size());
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     const auto verified = entry.last(catalog::Mark::Kind::verified);
-    out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
+    out.rows.push_back({printable(checkpoint.run), step_cell(entry, names), std::string(listed_state(entry)),
                         age_text(checkpoint.created, now), format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
                         verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
                         printable(joined(checkpoint.tags)), others ? entry.format : "",

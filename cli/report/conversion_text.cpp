@@ -37,7 +37,7 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
   if (!report.source_chosen.empty()) out += ", " + printable(report.source_chosen);
   out += fmt::format("      target  {}, {}: {}\n", report.target_format, format_counted(report.files.size(), "file"),
                      printable(report.target));
-  out += fmt::format("plan    read {} → write {} · {} · memory ≤ {}", format_size(report.source_bytes, sizes),
+  out += fmt::format("plan    read {} → write {} · {} · memory limit {}", format_size(report.source_bytes, sizes),
                      format_size(report.target_bytes, sizes), format_counted(report.tensor_count, "tensor"),
                      format_size(report.memory_bound, sizes));
   if (report.ranks > 1) out += fmt::format(" each · {} ranks", report.ranks);

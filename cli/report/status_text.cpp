@@ -96,14 +96,14 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
                         {.title = "NEWEST", .right = true},
                         {.title = "SAVED", .right = true},
                         {.title = "BEST", .shrinks = true, .least = 18},
-                        {.title = "VERIFIED", .shrinks = true, .least = 8},
+                        {.title = "VERIFIED"},
                         {.title = "RESUMED", .right = true, .drops = true},
                         {.title = "PINNED", .right = true, .drops = true},
                         {.title = "PROBLEMS"}}};
   for (const RunSummary& run : status.runs) {
     const auto best = status.best_of(run);
     std::string verified;
-    if (run.verified_step) verified = fmt::format("{}", *run.verified_step);
+    if (run.verified_step && *run.verified_step != run.newest_step) verified = fmt::format("{}", *run.verified_step);
     if (run.last_verified)
       verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
     out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),

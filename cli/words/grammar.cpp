@@ -44,9 +44,10 @@ Verb export_verb() {
                .repeatable = true,
                .guesses = {"range", "index", "part"}},
               {.name = "to",
-               .value = "FORM",
+               .value = "FORMAT",
                .help = "output format (default: from the suffix of OUT)",
-               .guesses = {"format", "output-format", "t", "f"}},
+               .guesses = {"format", "output-format", "t", "f"},
+               .loads = true},
               {.name = "from",
                .value = "FORMAT",
                .help = "source format (default: detect)",
@@ -415,7 +416,7 @@ std::vector<Flag> make_global_flags() {
 
 constexpr std::array<ExitCode, 16> kExitCodes{{
     {0, "success", ""},
-    {1, "the answer is no: verify found damage or a difference, next-save says not yet", ""},
+    {1, "the answer is no: damage or a difference was found, prune --check would delete, next-save says not yet", ""},
     {2, "usage error, wrong MPI launch, or the target exists", ""},
     {3, "finished, but not everything requested was done; see the warnings", ""},
     {4, "a guard stopped prune: nothing was deleted; review the plan, then approve it with -y", ""},
@@ -509,13 +510,14 @@ const Flag* find_flag(const Verb* verb, std::string_view name) {
 
 std::vector<std::string> allowed_values(const Flag& flag) {
   std::vector<std::string> out(flag.choices.begin(), flag.choices.end());
-  if (flag.value == "FORM") {
-    for (const FormatInfo& format : known_formats())
-      if (!format.load_name.empty()) out.push_back(format.load_name);
-  }
   if (flag.value != "FORMAT") return out;
-  for (const FormatInfo& format : known_formats())
+  for (const FormatInfo& format : known_formats()) {
+    if (flag.loads) {
+      if (!format.load_name.empty()) out.push_back(format.load_name);
+      continue;
+    }
     if (flag.name == "to" ? format.writable : format.readable) out.push_back(format.name);
+  }
   return out;
 }
 

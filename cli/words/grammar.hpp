@@ -12,16 +12,17 @@ namespace ckpt::cli {
 
 /// One option. The environment variable CKPT_SOME_NAME is the default of `--some-name`.
 struct Flag {
-  std::string_view name;     ///< "shard-size", without dashes
-  char letter = 0;           ///< 'n' for -n, 0 = none
-  std::string_view value{};  ///< "SIZE"; empty = a switch. "FORMAT" = a name of known_formats(), "FORM" = a load_name
-  std::string_view help{};   ///< one sentence without a full stop
+  std::string_view name;                    ///< "shard-size", without dashes
+  char letter = 0;                          ///< 'n' for -n, 0 = none
+  std::string_view value{};                 ///< "SIZE"; empty = a switch. "FORMAT" = a name of known_formats()
+  std::string_view help{};                  ///< one sentence without a full stop
   std::vector<std::string_view> choices{};  ///< the allowed values; empty = any
   bool repeatable = false;
   std::vector<std::string_view> guesses{};  ///< other tools' names for it; not accepted, answered with a hint
   std::vector<std::pair<std::string_view, std::string_view>> synonyms{};  ///< accepted values, and what they mean
   /// The value where none is given. The next word is the value only if it begins with a digit.
   std::string_view bare{};
+  bool loads = false;  ///< of "FORMAT": a load_name instead
 };
 
 struct Example {

@@ -18,8 +18,9 @@ std::string_view habit_hint(std::string_view word) {
   constexpr std::string_view kVerify = "'ckpt verify PATH' checks completeness and checksums";
   constexpr std::string_view kRestore =
       "'ckpt undelete' restores deleted checkpoints, 'ckpt export SRC OUT' writes tensors to files";
-  constexpr std::string_view kStatus = "'ckpt status' shows a summary of a store";
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 38> hints{
+  constexpr std::string_view kStatus = "'ckpt status' shows a summary of a store, --watch redraws it";
+  constexpr std::string_view kMark = "'ckpt mark NAME' adds a metric, tag or note to a checkpoint";
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 43> hints{
       {{"cat", kExport},        {"dump", kExport},      {"print", kExport},
        {"download", kExport},   {"upload", kSave},      {"push", kSave},
        {"add", kSave},          {"put", kSave},         {"commit", kSave},
@@ -32,7 +33,9 @@ std::string_view habit_hint(std::string_view word) {
        {"keys", kLs},           {"tensors", kLs},       {"du", kLs},
        {"validate", kVerify},   {"checksum", kVerify},  {"hash", kVerify},
        {"restore", kRestore},   {"checkout", kRestore}, {"watch", kStatus},
-       {"top", kStatus},        {"summary", kStatus}}};
+       {"top", kStatus},        {"summary", kStatus},   {"tag", kMark},
+       {"label", kMark},        {"note", kMark},        {"size", kLs},
+       {"metric", kMark}}};
   for (const auto& [habit, hint] : hints)
     if (habit == word) return hint;
   return {};

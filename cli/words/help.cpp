@@ -12,6 +12,7 @@ namespace ckpt::cli {
 namespace {
 
 constexpr std::size_t kWidest = 100;
+constexpr std::size_t kWidestForm = 29;  // of the column of options: "    --placement NAME=CUTS"
 
 constexpr std::array<std::string_view, 5> kTopics{"exit-codes", "formats", "profiles", "units", "environment"};
 
@@ -40,9 +41,13 @@ std::string flag_form(const Flag& flag) {
   return fmt::format("{}--{}{}{}", letter, flag.name, flag.value.empty() ? "" : " ", flag.value);
 }
 
+/// An option wider than the column has its text on the next line.
 std::string flag_list(std::span<const Flag> flags, std::size_t width) {
   std::size_t widest = 0;
-  for (const Flag& flag : flags) widest = std::max(widest, flag_form(flag).size());
+  for (const Flag& flag : flags) {
+    const std::size_t columns = flag_form(flag).size();
+    if (columns <= kWidestForm) widest = std::max(widest, columns);
+  }
   std::string out;
   for (const Flag& flag : flags) {
     std::string text(flag.help);
@@ -50,7 +55,9 @@ std::string flag_list(std::span<const Flag> flags, std::size_t width) {
     if (!allowed.empty()) text += fmt::format(" [{}]", fmt::join(allowed, ", "));
     if (flag.repeatable && !flag.value.empty()) text += " (repeatable)";
     const std::string body = wrapped(text, widest + 4, width);
-    out += fmt::format("  {:<{}}  {}", flag_form(flag), widest, body.substr(widest + 4));
+    const std::string form = flag_form(flag);
+    out += form.size() <= widest ? fmt::format("  {:<{}}  {}", form, widest, body.substr(widest + 4))
+                                 : fmt::format("  {}\n{}", form, body);
   }
   return out;
 }
@@ -179,9 +186,11 @@ std::string short_help(std::size_t width) {
 
 std::string long_help(std::size_t width) {
   width = std::min(width, kWidest);
-  const auto form = [](const Verb& verb) {  // the first of several forms
+  const auto form = [](const Verb& verb) {  // the first of several forms: "undelete [NAME]"
     const std::string usage = usage_of(verb);
-    return usage.substr(0, usage.find(" | "));
+    std::string first = usage.substr(0, usage.find(" | "));
+    if (std::ranges::count(first, '[') > std::ranges::count(first, ']')) first += ']';
+    return first;
   };
   std::string out = fmt::format("{}\n{}\n{}", kPurpose, kUsage, kFirstExamples) + command_list(width, form);
   out += "\nGlobal options:\n" + flag_list(global_flags(), width);

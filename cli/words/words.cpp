@@ -161,7 +161,7 @@ std::optional<Error> check_value(const Flag& flag, const Value& value) {
     if (is_true(value.text) || is_false(value.text) || flag.name == "verbose") return std::nullopt;
     return usage(fmt::format("{}: '{}' is not a boolean (1 or 0)", value.origin, value.text));
   }
-  if (flag.value == "FORMAT") {
+  if (flag.value == "FORMAT" && !flag.loads) {
     for (const FormatInfo& format : known_formats())
       if (format.name == value.text) return std::nullopt;
   }

@@ -132,11 +132,14 @@ class Filter::Compiler {
     CKPT_TRY(const Token sign, next());
     static constexpr std::array<std::string_view, 6> signs{"==", "!=", "<", "<=", ">", ">="};
     const auto* at = std::find(signs.begin(), signs.end(), sign.value);
+    if (sign.value == "=") return wrong(sign, "use == to compare");
     if (sign.kind != Token::Kind::symbol || at == signs.end()) return wrong(sign, "expected == != < <= > or >=");
     CKPT_TRY(const Token literal, next());
     Instruction out{.op = static_cast<Op>(at - signs.begin()), .name = std::string(name.value)};
     out.literal = std::string(literal.value);
     if (text) {
+      if (literal.kind == Token::Kind::word)
+        return wrong(literal, fmt::format("expected a quoted string: '{}'", literal.value));
       if (literal.kind != Token::Kind::text) return wrong(literal, "expected a quoted string");
       if (name.value == "state") out.literal = current_state_word(literal.value);
       if (out.op != Op::equal && out.op != Op::unequal) return wrong(sign, "strings can only be compared by == and !=");

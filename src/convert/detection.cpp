@@ -9,6 +9,7 @@
 #include "convert/nearest_path.hpp"
 #include "convert/other_files.hpp"
 #include "convert/several_checkpoints.hpp"
+#include "engine/run/leaf_record.hpp"
 #include "engine/store/partial_name.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/files/extra_names.hpp"
@@ -63,14 +64,25 @@ Detection candidates_at(const Place& place) {
   return detection;
 }
 
+/// The saves and conversions that did not finish, if the directory holds nothing else: their partials, by name.
+NameList unfinished_in(const Place& place) {
+  NameList out;
+  for (const DirEntry& entry : place.entries) {
+    std::string partial;
+    if (is_in_partial(entry.name))
+      out.add(entry.name);
+    else if (!is_record(entry.name, partial) || !is_in_partial(partial))
+      return NameList();
+  }
+  return out;
+}
+
 /// For the error when nothing matches: the names in a directory, or the first bytes of a file.
 std::string seen_in(const Place& place) {
   if (place.directory) {
     if (place.entries.empty()) return "the directory is empty";
-    NameList unfinished;
-    for (const DirEntry& entry : place.entries)
-      if (is_in_partial(entry.name)) unfinished.add(entry.name);
-    if (unfinished.count() == place.entries.size())
+    const NameList unfinished = unfinished_in(place);
+    if (unfinished.count() != 0)
       return fmt::format("no finished checkpoint here, only {} that did not finish: {}",
                          unfinished.count() == 1 ? "a save or conversion" : "saves or conversions", unfinished.text());
     NameList names;
@@ -127,6 +139,9 @@ std::string hint_formats() {
 }
 
 std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& below) {
+  if (below.empty() && unfinished_in(place).count() != 0)
+    return fmt::format("the same command resumes it, a trainer's next start removes it; see 'ckpt repair {}'",
+                       place.root);
   if (below.empty()) return hint_formats();
   return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);
 }
@@ -141,6 +156,12 @@ std::optional<std::string> hint_above(const Place& place) {
                          detection.found.front().format->name, detection.found.front().match.why);
   }
   return std::nullopt;
+}
+
+std::string hint_file(const Place& place) {
+  if (const auto head = place.head("", 1); head && head->empty())
+    return "it was not written completely: copy or download it again";
+  return hint_above(place).value_or(hint_formats());
 }
 
 }  // namespace
@@ -191,7 +212,7 @@ Result<Found> choose(const Place& place) {
                                                    : other->hint));
     }
     return fail(about_path(place.root, Errc::unsupported, seen_in(place),
-                           place.directory ? hint_below(place, below) : hint_above(place).value_or(hint_formats())));
+                           place.directory ? hint_below(place, below) : hint_file(place)));
   }
   std::string list;
   std::string flags;

@@ -29,9 +29,8 @@ std::vector<Finding> left_out(const WriteRequest& request, std::string_view form
 void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
                   std::string_view many, std::string_view form) {
   if (names.empty()) return;
-  const bool single = names.size() == 1;
-  out.push_back({.text = fmt::format("{} {} {} no place in {}: {}", names.size(), single ? one : many,
-                                     single ? "has" : "have", form, name_list(names))});
+  out.push_back({.text = fmt::format("not written: {} {}, which {} cannot hold: {}", names.size(),
+                                     names.size() == 1 ? one : many, form, name_list(names))});
 }
 
 }  // namespace ckpt

@@ -13,7 +13,7 @@ namespace ckpt {
 /// form  for people: "safetensors"
 std::vector<Finding> left_out(const WriteRequest& request, std::string_view form);
 
-/// "2 tied names have no place in safetensors: a, b"; nothing if there are no names.
+/// "not written: 2 tied names, which safetensors cannot hold: a, b"; nothing if there are no names.
 void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
                   std::string_view many, std::string_view form);
 

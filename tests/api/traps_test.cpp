@@ -49,7 +49,7 @@ TEST(Traps, WeightsAloneAreToldByTheirPrecision) {
 
 TEST(Traps, FrozenParametersAreNamedAndTiedOnesAreNotTakenForThem) {
   EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), slot("a", "exp_avg")}),
-            Texts{"1 of 2 parameters have no optimizer state (frozen?): b"});
+            Texts{"1 of 2 parameters has no optimizer state (frozen?): b"});
   EXPECT_EQ(texts({param("wte", Dtype::f32), slot("head", "exp_avg")}, {{"head", "wte"}}), Texts{});
   EXPECT_EQ(texts({param("a", Dtype::f32), param("b", Dtype::f32), param("c", Dtype::f32), param("d", Dtype::f32),
                    param("e", Dtype::f32), slot("e", "exp_avg")}),
@@ -58,9 +58,9 @@ TEST(Traps, FrozenParametersAreNamedAndTiedOnesAreNotTakenForThem) {
 
 TEST(Traps, AnOptimizerOnRoundedWeightsAndMastersWithoutMomentsAreNamed) {
   EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "exp_avg"), slot("a", "step")}),
-            Texts{"1 of 1 parameters are 16-bit without an fp32 master: training updates rounded weights: a"});
+            Texts{"1 of 1 parameters is 16-bit without an fp32 master: training updates rounded weights: a"});
   EXPECT_EQ(texts({param("a", Dtype::bf16), slot("a", "master"), slot("a", "step")}),
-            Texts{"1 of 1 parameters have a master but no moments: training resumes with zero moments: a"});
+            Texts{"1 of 1 parameters has a master but no moments: training resumes with zero moments: a"});
 }
 
 TEST(Traps, StateThatMatchesNoParameterIsSaidSoOnce) {

@@ -60,6 +60,8 @@ TEST(Filter, SaysWhereItIsWrong) {
   EXPECT_EQ(error_of("(step == 1"), "where: column 11: missing )");
   EXPECT_EQ(error_of("step == 1)"), "where: column 10: unmatched )");
   EXPECT_EQ(error_of("kind < 'a'"), "where: column 6: strings can only be compared by == and !=");
+  EXPECT_EQ(error_of("kind = 'a'"), "where: column 6: use == to compare");
+  EXPECT_EQ(error_of("kind == a"), "where: column 9: expected a quoted string: 'a'");
   EXPECT_EQ(error_of("kind == 'a"), "where: column 9: missing closing quote");
   EXPECT_EQ(error_of("step == many"), "where: column 9: 'many' is not a value of step");
   EXPECT_EQ(error_of("age < 7q"), "where: column 7: '7q' is not a value of age");

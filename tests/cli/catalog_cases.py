@@ -57,7 +57,8 @@ def case_list_selects_and_sorts(sh):
                          (["--since", "2200-01-01"], [])):
         found = [c["step"] for c in checkpoints(sh, "--store", store, *words)]
         check(found == steps, f"{words}: {found}, not {steps}")
-    sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where")
+    sh.run("list", "--store", store, "--where", "step > 99", out="^none of 3 checkpoints in the store matches$", not_out="RUN")
+    sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where: column 1: unknown name")
     sh.run("list", "--store", store, "--since", "soon", code=2, err="neither a time")
     sh.run("list", "--store", "nowhere", code=10, err="nowhere")
     sh.run("list", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")

@@ -113,7 +113,7 @@ def case_load_names_files_safely(sh):
 def case_load_of_an_unknown_name_is_10_and_suggests_the_nearest(sh):
     sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--slice", "wte.weigth[0]", code=10,
            id="E1000", err=["no such tensor", "did you mean 'wte.weight'", "nothing was written to x.npy"])
-    sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--slice", "qqqqqqqq[0]", code=10, err="lists the names")
+    sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--slice", "qqqqqqqq[0]", code=10, err="lists the")
     sh.run("export", sh.checkpoint(ZERO2), "x.npy", "--only", "nothing.*", code=10, err="no tensor matches --only")
     sh.run("convert", sh.checkpoint(ZERO2), "x", "--only", "weight", code=10, err="did you mean --only weights[?]")
     sh.run("convert", sh.checkpoint(ZERO2), "x", "--only", "wte.weigth", code=10, err="did you mean --only wte.weight[?]")
@@ -129,7 +129,7 @@ def case_load_refuses_what_it_cannot_do_as_usage(sh):
             (("x.npy", "--slice", "wte.weight[0,0,0]"), "3 entries"),
             (("x.npy", "--slice", "wte.weight"), r"is not NAME\[...\]"),
             (("x.npy",), "holds one tensor, not"),
-            (("x",), r"cannot tell the output format[\s\S]*--to FORM: "),
+            (("x",), r"cannot tell the output format[\s\S]*--to FORMAT: "),
             (("x.h5",), "cannot tell the output format"),
             (("x", "--to", "hdf5"), "--to: 'hdf5' is not one of"),
             (("x", "--to", "npy", "--slice", "wte.weight[0]", "--slice", "wte.weight[1]"), "more than one --slice for this tensor"),

@@ -26,7 +26,7 @@ def save(sh, run, step, store="st"):
 def case_inspect_describes_what_it_cannot_read(sh):
     sh.run("inspect", sh.checkpoint("orbax/direct_standard"),
            out=["^orbax", "Orbax.*; reading it is not supported", r"^  state +complete: 12 files", r"^  saved +20\d\d-"], not_out="parameters|converts to")
-    sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, err="1 of 4 data files are missing")
+    sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, err="1 of 4 data files is missing")
     data = sh.document("inspect", sh.checkpoint("orbax/direct_standard"))["data"]
     check((data["readable"], data["format"], data["file_count"], data["can_become"]) == (False, "orbax", 12, []), str(data))
 
@@ -92,6 +92,7 @@ def case_inspect_shows_model_optimizer_and_adapter(sh):
     facts = [r"^  model +llama · LlamaForCausalLM · 2 layers", r"^  optimizer +lr 0 · betas \(0.9, 0.999\) · weight_decay 0 · 2 groups$",
              r"^  saved +20\d\d-\d\d-\d\d \d\d:\d\d UTC"]
     sh.run("inspect", sh.checkpoint(TRAINER), out=facts)
+    sh.run("inspect", sh.checkpoint("folders/hf_trainer"), "-v", out="^  with it .*, trainer_state.json, training_args.bin$")
     sh.run("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), out="^  optimizer +lr 0.001 and 0.0005 .* 2 groups")
     sh.run("inspect", sh.checkpoint("folders/peft_lora"), out="^  adapter +LORA · rank 2 · for the base model ./hf")
     sh.run("convert", sh.checkpoint(TRAINER), "copy")  # config.json is inside then
@@ -196,7 +197,9 @@ def case_a_run_and_a_store_lead_to_the_newest_or_say_what_they_are(sh):
 def case_an_unfinished_save_is_called_so(sh):
     partial = sh.path("run/step-000000005.partial-" + "0" * 32)
     partial.mkdir(parents=True)
-    sh.run("inspect", "run", code=12, err="no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-")
+    sh.path(f"{partial}.leaves").touch()  # the record of its finished parts
+    sh.run("inspect", "run", code=12, err=["no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-0*$",
+                                           "^hint: the same command resumes it, a trainer's next start removes it; see 'ckpt repair run'$"])
     sh.run("inspect", partial, code=13, err="a save or conversion that never finished")
 
 

@@ -222,7 +222,7 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@2", "--store", "store", out=["^llama@2   kept$", r"restored from the trash; .* of its new grace left \(no rule keeps it\)", "restored 20"])
     for name in ("llama@6", "llama@latest", "@latest", "llama@step-000000006.g6"):
         sh.run("why", name, "--store", "store", out=["^llama@6   kept$", r"in the newest 3 \(1st\)"])
-    sh.run("why", "llama@77", "--store", "store", code=10)
+    sh.run("why", "llama@77", "--store", "store", code=10, err="^hint: nearest: ")
     for name in ("llama@2", "llama@1", "llama@6"):
         sh.document("why", name, "--store", "store")
     # As after a command for all three that was killed when the second was restored.
@@ -431,6 +431,7 @@ def case_a_run_that_is_not_there_is_told(sh):
     store(sh, steps=(1, 2))
     prune(sh, "lama", "--keep-last", "1", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
     prune(sh, "lama*", "--keep-last", "1", err="no run matches 'lama\\*'")
+    sh.run("prune", "store", "--keep-last", "1", code=10, err=["'store' is no run, but a directory of runs", "^hint: use --store ./store, or "])
     prune(sh, "llama", "--keep-last", "1", "--apply", "-y")
     sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@2$")
 

@@ -464,8 +464,8 @@ def case_convert_says_which_checksums_it_compared(sh):
 def case_what_is_left_out_is_named_once(sh):
     source = sh.checkpoint("torch/fsdp2_nested_optim")
     for target, form in (("m.safetensors", "safetensors"), ("m.h5", "HDF5")):
-        sh.run("convert", source, target, out=rf"^note    14 opaque blobs have no place in {form}: \w", not_out="Python object")
-    sh.run("convert", sh.checkpoint(ZERO2), "z.h5", out="^note    14 Python objects have no place in HDF5: lr_scheduler, ")
+        sh.run("convert", source, target, out=rf"^note    not written: 14 opaque blobs, which {form} cannot hold: \w", not_out="Python object")
+    sh.run("convert", sh.checkpoint(ZERO2), "z.h5", out="^note    not written: 14 Python objects, which HDF5 cannot hold: lr_scheduler, ")
 
 
 def case_verify_says_how_tensors_differ(sh):

@@ -238,9 +238,10 @@ TEST(SafetensorsWriter, ListsBlobsAndObjectsAsDropped) {
   for (int i = 0; i < 7; ++i) source.request.objects.push_back({.name = "args." + std::to_string(i)});
   const Skeleton skeleton = source.lay_out("x.safetensors");
   ASSERT_EQ(skeleton.dropped.size(), 2u);
-  EXPECT_EQ(skeleton.dropped[0].text, "1 opaque blob has no place in safetensors: rng");
-  EXPECT_EQ(skeleton.dropped[1].text,
-            "7 Python objects have no place in safetensors: args.0, args.1, args.2, args.3, args.4 and 2 more");
+  EXPECT_EQ(skeleton.dropped[0].text, "not written: 1 opaque blob, which safetensors cannot hold: rng");
+  EXPECT_EQ(
+      skeleton.dropped[1].text,
+      "not written: 7 Python objects, which safetensors cannot hold: args.0, args.1, args.2, args.3, args.4 and 2 more");
   EXPECT_EQ(skeleton.files.at(0).placements.size(), 2u);
 }
 

@@ -171,7 +171,13 @@ Result<Tensor> tensor_of(const ckpt_tensor* given) {
   CKPT_CHECK(need(tensor.dtype, "the tensor's dtype"));
   if (tensor.ndim != 0) CKPT_CHECK(need(tensor.shape, "the tensor's shape"));
   const auto dtype = dtype_from_name(tensor.dtype);
-  if (!dtype) return fail(Errc::usage, fmt::format("{}: unknown dtype '{}'", tensor.name, tensor.dtype));
+  if (!dtype) {
+    const auto meant = dtype_from_torch(tensor.dtype);
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: unknown dtype '{}'", tensor.name, tensor.dtype),
+                 .hint = meant ? fmt::format("did you mean {}?", dtype_name(*meant))
+                               : "dtypes have the names of safetensors: F32, BF16, F16, I64, U8, ..."});
+  }
   Tensor out{.name = tensor.name, .dtype = *dtype, .shape = Shape(tensor.shape, tensor.shape + tensor.ndim)};
   CKPT_TRY(out.role, role_of(tensor.role));
   if (tensor.parameter != nullptr) out.parameter = tensor.parameter;

@@ -14,6 +14,7 @@
 #include "api/convert/target.hpp"
 #include "api/prune_policies.hpp"
 #include "api/run/run_series.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/scan/scan.hpp"
 #include "catalog/trash/trash.hpp"
 #include "convert/foreign_names.hpp"
@@ -274,8 +275,8 @@ class Import final : RunTarget {
     if (begins_ || newest == known_.standing.end() || newest->name.step < step_) return {};
     const bool again = newest->name.step == step_;
     std::string text =
-        again ? fmt::format("step {} was already saved as {}; this save replaces it for retention", step_,
-                            newest->name.text())
+        again ? fmt::format("step {} was already saved, now {}.g{}; this save replaces it for retention", step_,
+                            catalog::short_name(request_.run, step_), newest->name.generation)
               : fmt::format("step {} was the newest checkpoint of the run; step {} is now", newest->name.step, step_);
     notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});
     return {};

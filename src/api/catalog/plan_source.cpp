@@ -72,6 +72,10 @@ Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint
     take_costs(history, entry, request, out);
     CKPT_CHECK(take_rules(session.io, checkpoint.store, entry.checkpoint.run, request, out));
     if (request.mtbf_s == 0) take_failures(history, request, out);
+  } else {
+    CKPT_TRY(FoundSource found, find_source(session, checkpoint));
+    out.path = std::move(found.path);
+    if (!found.note.empty()) out.notes.push_back(std::move(found.note));
   }
   CKPT_TRY(const InspectReport seen, inspect(session, out.path, ""));
   if (request.parameters == 0) {

@@ -45,10 +45,14 @@ Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entri
   for (const std::string& glob : request.runs) {
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
-    return fail({.code = Errc::not_found,
-                 .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
-                 .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
+    const bool is_above = std::ranges::any_of(known, [&](const auto& run) { return run.starts_with(glob + '/'); });
+    return fail(
+        {.code = Errc::not_found,
+         .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
+         .file = request.store,
+         .hint = is_above ? fmt::format("use --store {}, or '{}/*' for its runs", join_path(request.store, glob), glob)
+                 : near   ? fmt::format("did you mean '{}'?", *near)
+                          : "'ckpt list' shows the checkpoints"});
   }
   return {};
 }

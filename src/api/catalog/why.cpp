@@ -17,13 +17,15 @@ bool has_policy(Io& io, const PruneRequest& request) {
   return policies || policies.error().code != Errc::not_found;
 }
 
-/// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged.
-Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name) {
+/// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged. `hint`: of a name that the
+/// store does not have, the nearest.
+Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name, std::string& hint) {
   if (catalog::find_separator(name) == std::string::npos) return name;
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
   if (!catalog) return name;
   const auto entry = find_in_catalog(io, *catalog, name);
   if (!entry && entry.error().code == Errc::usage) return fail(entry.error());  // without RUN, of several runs
+  if (!entry) hint = entry.error().hint;
   return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
              ? join_path(entry->checkpoint.run, entry->name)
              : name;
@@ -32,7 +34,8 @@ Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::str
 }  // namespace
 
 Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked) {
-  CKPT_TRY(const std::string name, meant_by(session.io, request, asked));
+  std::string hint = "use RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix";
+  CKPT_TRY(const std::string name, meant_by(session.io, request, asked, hint));
   WhyReport out;
   request.runs.clear();
   const bool decided = has_policy(session.io, request);
@@ -40,19 +43,22 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   CKPT_TRY(PrunePlan plan, plan_prune(session, request));
   for (std::size_t p = 0; p < plan.parts.size(); ++p) {
     const PrunePart& part = plan.parts[p];
+    const catalog::ShortNames names(part.entries);
     for (std::size_t i = 0; i < part.entries.size(); ++i) {
       const catalog::Checkpoint& one = part.checkpoints[i];
       if (!names_checkpoint(name, one.run, part.entries[i].name, one.step, one.id)) continue;
       if (decided) {
         out.live.emplace_back(p, i);
       } else {
-        out.ruleless.push_back(part.entries[i].path(plan.store));
+        out.ruleless.push_back({.path = part.entries[i].path(plan.store), .label = names.of(part.entries[i])});
       }
     }
   }
+  const catalog::ShortNames names(plan.undecided);
   for (const catalog::Entry& entry : plan.undecided) {
     const catalog::Checkpoint& one = entry.checkpoint;
-    if (names_checkpoint(name, one.run, entry.name, one.step, one.id)) out.ruleless.push_back(entry.path(plan.store));
+    if (names_checkpoint(name, one.run, entry.name, one.step, one.id))
+      out.ruleless.push_back({.path = entry.path(plan.store), .label = names.of(entry)});
   }
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   for (const catalog::TrashEntry& entry : trash) {
@@ -64,7 +70,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
     return fail({.code = Errc::not_found,
                  .message = fmt::format("{}: no such checkpoint in {}, nor in its trash", name, plan.store),
-                 .hint = "use RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix"});
+                 .hint = std::move(hint)});
   }
   if (decided) out.plan = std::move(plan);
   return out;

@@ -10,9 +10,13 @@
 namespace ckpt {
 
 struct WhyReport {
+  struct Ruleless {
+    std::string path;
+    std::string label;  ///< as ShortNames gives it
+  };
   std::optional<PrunePlan> plan{};                          ///< nothing if the store has no policy
   std::vector<std::pair<std::size_t, std::size_t>> live{};  ///< part and entry of the plan, newest last
-  std::vector<std::string> ruleless{};                      ///< paths of those that no policy decides about
+  std::vector<Ruleless> ruleless{};                         ///< those that no policy decides about
   std::vector<catalog::TrashEntry> history{};               ///< deletions, oldest first
 };
 

@@ -139,7 +139,8 @@ Result<> Conversion::check_complete() {
   return fail({.code = Errc::unsupported,
                .message = fmt::format("{}: no tensors found (read as {})", request_.source, map().format),
                .file = request_.source,
-               .hint = "check --from; 'ckpt inspect " + request_.source + "' shows the format"});
+               .hint = (request_.from.empty() ? "'ckpt inspect " : "check --from; 'ckpt inspect ") + request_.source +
+                       "' shows what it holds"});
 }
 
 Result<> Conversion::select() {

@@ -36,7 +36,7 @@ Result<const Format*> choose_form(const LoadRequest& request) {
   }
   return fail({.code = Errc::usage,
                .message = request.target + ": cannot tell the output format from this name",
-               .hint = "use X.npy, X.safetensors or --to FORM: " + load_names()});
+               .hint = "use X.npy, X.safetensors or --to FORMAT: " + load_names()});
 }
 
 /// A word of --only that takes the tensor of this name and no other.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <ctime>
 #include <optional>
 #include <string>
@@ -84,13 +85,21 @@ const Value* option(const ParameterGroup& group, std::string_view name) {
   return nullptr;
 }
 
+/// A number with a fraction by 6 digits: a learning rate of a schedule is 0.00030000000000000003.
+std::string rounded(std::string text) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  return is_number && text.find('.') != std::string::npos ? fmt::format("{:.6g}", number) : text;
+}
+
 /// The values of an option in all groups, each once.
 std::string option_text(const std::vector<ParameterGroup>& groups, std::string_view name) {
   std::vector<std::string> texts;
   for (const ParameterGroup& group : groups) {
     const Value* value = option(group, name);
     if (value == nullptr) continue;
-    std::string text = value_text(*value, kValueBytes);
+    std::string text = rounded(value_text(*value, kValueBytes));
     if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
   }
   std::string out;

@@ -209,7 +209,7 @@ class Selector {
       std::string text = "weights taken from the fp32 masters (" + std::to_string(from_master_) + " parameters)";
       if (from_param_ > 0) text += "; " + std::to_string(from_param_) + " without a master taken as stored";
       note(Severity::note, std::move(text));
-    } else if (wanted_.weights) {
+    } else if (wanted_.weights && map_.derived.empty()) {  // derived ones are stored nowhere
       note(Severity::note, "weights taken as stored");
     }
     if (request_.weights == WeightsFrom::master && lacking_masters_ > 0) {
@@ -247,7 +247,8 @@ class Selector {
     }
     return {.code = Errc::not_found,
             .message = request_.source + ": no tensor matches --only " + asked,
-            .hint = near ? "did you mean --only " + *near + "?" : "'ckpt ls " + request_.source + "' lists the names"};
+            .hint = near ? "did you mean --only " + *near + "?"
+                         : "'ckpt ls " + request_.source + "' lists the tensors, with --objects the other values"};
   }
 
   void pick_aliases() {

@@ -28,11 +28,12 @@ bool is_half(Dtype dtype) {
   return dtype == Dtype::f16 || dtype == Dtype::bf16;
 }
 
-/// "2 of 9 parameters REASON: a, b".
-void add(std::vector<Finding>& out, const std::vector<std::string_view>& names, std::size_t of,
-         std::string_view reason) {
+/// "2 of 9 parameters have REASON: a, b"; of a single one with the verb's other form, "has".
+void add(std::vector<Finding>& out, const std::vector<std::string_view>& names, std::size_t of, std::string_view one,
+         std::string_view many, std::string_view reason) {
   if (names.empty()) return;
   std::string text = std::to_string(names.size()) + " of " + std::to_string(of) + " parameters ";
+  text += names.size() == 1 ? one : many;
   text += reason;
   text += ": " + name_list(names, kNamed);
   out.push_back({.text = std::move(text)});
@@ -84,10 +85,11 @@ std::vector<Finding> traps(const Map& map) {
     out.push_back(
         {.text = "optimizer state is indexed by number, not by parameter name; it is kept under those numbers"});
   } else {
-    add(out, without_state, floats, "have no optimizer state (frozen?)");
+    add(out, without_state, floats, "has", "have", " no optimizer state (frozen?)");
   }
-  add(out, rounded, floats, "are 16-bit without an fp32 master: training updates rounded weights");
-  if (any_master) add(out, without_moments, floats, "have a master but no moments: training resumes with zero moments");
+  add(out, rounded, floats, "is", "are", " 16-bit without an fp32 master: training updates rounded weights");
+  if (any_master)
+    add(out, without_moments, floats, "has", "have", " a master but no moments: training resumes with zero moments");
   return out;
 }
 

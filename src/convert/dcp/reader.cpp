@@ -72,7 +72,8 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
   if (missing.empty()) return files;
   return fail(Error{.code = Errc::incomplete,
                     .message = root + ": " + std::to_string(missing.size()) + " of " +
-                               std::to_string(metadata.files.size()) + " data files are missing: " + name_list(missing),
+                               std::to_string(metadata.files.size()) + " data files " +
+                               (missing.size() == 1 ? "is" : "are") + " missing: " + name_list(missing),
                     .file = join_path(root, missing.front()),
                     .hint = "copy them from the nodes that wrote them into this directory"});
 }

@@ -125,7 +125,9 @@ class MapBuilder {
     if (!absent.empty()) {
       std::sort(absent.begin(), absent.end());
       return at_entry(Errc::incomplete, selection_.listed.at(absent.front()), absent.front(),
-                      "listed in the index but not in the file: " + name_list(absent));
+                      absent.size() == 1 ? "listed in the index but not in the file"
+                                         : "listed in the index but not in the file: " + name_list(absent),
+                      "the file is of another save, or was replaced: copy or download the checkpoint again");
     }
     unlisted_.report(map_.findings);
     return {};

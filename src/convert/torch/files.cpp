@@ -115,8 +115,8 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
   }
   if (missing.empty()) return {};
   return fail({.code = Errc::incomplete,
-               .message = fmt::format("{}: {} of {} files are missing: {}", root, missing.size(), files.size(),
-                                      name_list(missing)),
+               .message = fmt::format("{}: {} of {} files {} missing: {}", root, missing.size(), files.size(),
+                                      missing.size() == 1 ? "is" : "are", name_list(missing)),
                .file = join_path(root, missing.front()),
                .hint = "copy or download the checkpoint again; ckpt does not convert incomplete checkpoints"});
 }

@@ -35,19 +35,20 @@ Result<> check_unread(const LockedCheckpoint& held, const std::string& target) {
     case LockOutcome::free:
       return {};
     case LockOutcome::read:
-      return fail(
-          {.code = Errc::locked,
-           .message = target + ": overwrite: in use" + (held.reader.empty() ? std::string() : " by " + held.reader),
-           .file = target,
-           .hint = "try again when its readers are done"});
+      return fail({.code = Errc::locked,
+                   .message = target + ": cannot overwrite: in use" +
+                              (held.reader.empty() ? std::string() : " by " + held.reader),
+                   .file = target,
+                   .hint = "try again when its readers are done"});
     case LockOutcome::unknown:
       return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: overwrite: this file system cannot tell whether in use{}{}", target,
-                                          held.reader.empty() ? "" : ": ", held.reader),
+                   .message = fmt::format("{}: cannot overwrite: this file system cannot tell whether it is in use{}{}",
+                                          target, held.reader.empty() ? "" : ": ", held.reader),
                    .file = target,
                    .hint = "choose another target, or remove this one by hand"});
     case LockOutcome::vanished:
-      return fail({.code = Errc::not_found, .message = target + ": overwrite: no longer exists", .file = target});
+      return fail(
+          {.code = Errc::not_found, .message = target + ": cannot overwrite: no longer exists", .file = target});
   }
   return {};
 }
@@ -422,7 +423,8 @@ Result<> Publication::Impl::rename_to_target() {
         return fail(exists_error(options_.target));
       if (mode == RenameMode::exchange && error.code == Errc::unsupported) {
         error.code = Errc::usage;
-        error.message = options_.target + ": overwrite: this file system cannot exchange two directories at once";
+        error.message =
+            options_.target + ": cannot overwrite: this file system cannot exchange two directories at once";
         error.hint = "remove the old checkpoint first, or choose another target";
       }
       return fail(std::move(error));
@@ -447,7 +449,7 @@ Result<> Publication::Impl::give_back_if_used() {
   const auto now = io_.stat(partial_);
   if (back || (now && now->is_same_file(identity_))) return looked;
   return fail(with_context(std::move(back).error(),
-                           fmt::format("{}: overwrite: the old one is {}", options_.target, partial_)));
+                           fmt::format("{}: overwritten; the old one is {}", options_.target, partial_)));
 }
 
 /// The old target still holds only accounted files. If that is unknown, the others stay: only accounted files are
@@ -460,7 +462,7 @@ Result<> Publication::Impl::nothing_came() {
   });
   if (now || now.error().code != Errc::usage) return {};
   Error error = now.error();
-  error.message = options_.target + ": overwrite: files were added to it meanwhile";
+  error.message = options_.target + ": cannot overwrite: files were added to it meanwhile";
   error.file = options_.target;
   return fail(std::move(error));
 }

@@ -17,7 +17,7 @@ constexpr std::size_t kOthersShown = 8;
 
 tl::unexpected<Error> not_replaceable(const std::string& path, const std::string& reason, std::string hint) {
   return fail({.code = Errc::usage,
-               .message = fmt::format("{}: overwrite: {}", path, reason),
+               .message = fmt::format("{}: cannot overwrite: {}", path, reason),
                .file = path,
                .hint = std::move(hint)});
 }

@@ -11,16 +11,17 @@ namespace ckpt::hf {
 Result<Index> parse_index(std::string_view text) {
   CKPT_TRY(const json::Value document, json::parse(text, {.max_bytes = kMaxIndexBytes}));
   const json::Value* weight_map = document.find("weight_map");
-  if (weight_map == nullptr || weight_map->object() == nullptr) return fail(Errc::corrupt, "parse: no weight_map");
+  if (weight_map == nullptr || weight_map->object() == nullptr)
+    return fail(Errc::corrupt, "no weight_map in the index");
   Index index;
   index.weight_map.reserve(weight_map->object()->size());
   for (const auto& [name, value] : *weight_map->object()) {
     const std::string* file = value.text();
     if (file == nullptr)
-      return fail({.code = Errc::corrupt, .message = "parse: the file of a tensor is not text", .tensor = name});
+      return fail({.code = Errc::corrupt, .message = "the index: the file of a tensor is not text", .tensor = name});
     if (!stays_inside(*file))
       return fail({.code = Errc::refused,
-                   .message = "parse: a file outside the checkpoint's directory: " + file->substr(0, 200),
+                   .message = "the index names a file outside the checkpoint's directory: " + file->substr(0, 200),
                    .tensor = name,
                    .hint = "the index may be hostile: it names a path that leaves its own directory"});
     index.weight_map.emplace_back(name, *file);
