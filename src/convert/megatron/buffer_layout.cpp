@@ -1,6 +1,7 @@
 #include "convert/megatron/buffer_layout.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "convert/megatron/run_arguments.hpp"
 #include "format/checked.hpp"
@@ -11,6 +12,18 @@ namespace {
 constexpr std::uint64_t kAlignment = 64;              // elements, of a weight's first one
 constexpr std::uint64_t kDefaultBucket = 40'000'000;  // elements
 constexpr std::uint64_t kBucketOfRank = 1'000'000;    // at least, times the data-parallel ranks
+constexpr std::uint64_t kPadding = 128;               // elements, of a bucket; also for each rank
+constexpr std::uint64_t kPaddingForNccl = 1 << 16;    // likewise, with --ddp-pad-buckets-for-high-nccl-busbw
+constexpr std::uint64_t kMostRanks = 1 << 24;
+
+/// Whether weights lie at their offsets of a buffer whose buckets are padded to multiples of `padding`.
+bool is_laid_out(const BufferLayout& layout, std::span<const std::uint64_t> offsets, std::uint64_t padding) {
+  std::vector<std::uint64_t> begins{0};
+  for (const std::uint64_t elements : layout.buckets) begins.push_back(begins.back() + round_up(elements, padding));
+  for (std::size_t i = 0; i < offsets.size(); ++i)
+    if (offsets[i] != begins[layout.places[i].bucket] + layout.places[i].offset) return false;
+  return true;
+}
 
 }  // namespace
 
@@ -61,6 +74,39 @@ std::optional<std::uint64_t> bucket_elements(const Value& args, std::uint64_t da
   if (!is_set(args, "overlap_grad_reduce") || is_set(args, "overlap_param_gather_with_optimizer_step"))
     return std::nullopt;
   return count_argument(args, "ddp_bucket_size").value_or(std::max(kDefaultBucket, kBucketOfRank * data));
+}
+
+BucketRules bucket_rules(const Value& args) {
+  const auto size = [&](std::string_view name) { return count_argument(args, name).value_or(1); };
+  const std::uint64_t data = size("data_parallel_size") * size("context_parallel_size");
+  const std::uint64_t tensor = size("tensor_model_parallel_size");
+  const std::uint64_t of_expert =
+      size("expert_model_parallel_size") * count_argument(args, "expert_tensor_parallel_size").value_or(tensor);
+  BucketRules out{.elements = bucket_elements(args, data)};
+  for (const std::uint64_t ranks : {data, data * tensor / of_expert})
+    for (const std::uint64_t padding : {kPadding, kPaddingForNccl})
+      if (ranks != 0 && ranks <= kMostRanks) out.paddings.push_back(std::lcm(ranks, padding));
+  return out;
+}
+
+std::optional<std::vector<std::uint64_t>> joined_offsets(std::span<const BufferedWeight> weights,
+                                                         std::span<const std::uint64_t> offsets, std::uint64_t elements,
+                                                         const BucketRules& rules) {
+  std::vector<std::size_t> order(weights.size());  // of the module: the last weight is the buffer's first
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, std::greater(), [&](std::size_t i) { return offsets[i]; });
+  std::vector<BufferedWeight> in_order;
+  std::vector<std::uint64_t> at;
+  for (const std::size_t i : order) {
+    in_order.push_back(weights[i]);
+    at.push_back(offsets[i]);
+  }
+  const BufferLayout layout = lay_out_buffer(in_order, rules.elements);
+  const auto fits = [&](std::uint64_t padding) { return is_laid_out(layout, at, padding); };
+  if (layout.elements != elements || std::ranges::none_of(rules.paddings, fits)) return std::nullopt;
+  std::vector<std::uint64_t> out(weights.size());
+  for (std::size_t i = 0; i < order.size(); ++i) out[order[i]] = layout.places[i].joined;
+  return out;
 }
 
 }  // namespace ckpt::megatron

@@ -56,4 +56,24 @@ std::vector<RankBuffer> rank_buffers(std::span<const RankWeight> weights,
 /// source  megatron/core/distributed/distributed_data_parallel.py
 std::optional<std::uint64_t> bucket_elements(const Value& args, std::uint64_t data);
 
+/// How a run divides the buffers of a rank into buckets.
+struct BucketRules {
+  std::optional<std::uint64_t> elements{};  ///< bucket_elements()
+  /// Elements to a multiple of which a bucket is padded in the buffer: of the experts it may be another one.
+  std::vector<std::uint64_t> paddings{};
+};
+
+/// source  megatron/core/optimizer/distrib_optimizer.py: _compute_per_buffer_param_layout; param_layout.py
+BucketRules bucket_rules(const Value& args);
+
+/// Where weights that lie at `offsets` of a buffer lie in distrib_optim.pt, which lacks the padding at the buckets' ends.
+/// The layout is computed anew, and counts only if it puts every weight where it is.
+///
+/// weights   in the order of `offsets`
+/// elements  of the file's flat tensor
+/// returns   nothing if the buffer has another layout
+std::optional<std::vector<std::uint64_t>> joined_offsets(std::span<const BufferedWeight> weights,
+                                                         std::span<const std::uint64_t> offsets, std::uint64_t elements,
+                                                         const BucketRules& rules);
+
 }  // namespace ckpt::megatron

@@ -95,6 +95,8 @@ class CommonBuild {
       if (kept == Kept::here) leaves.push_back({.path = std::move(path), .value = made(object.value.v)});
       if (kept == Kept::of_rank) lost_.push_back(object.name);
     }
+    for (const std::string& name : parts_.tensors)
+      leaves.push_back({.path = paths.of(name, {}), .value = made(TensorRef{.name = name})});
     const auto tree = build_tree(leaves);
     const auto* dict = tree ? std::get_if<Dict>(&tree->v) : nullptr;
     if (dict != nullptr) top_ = *dict;
@@ -210,7 +212,7 @@ class CommonBuild {
     const Dict* dict = as_dict(old);
     if (dict == nullptr) return old;
     Dict out = *dict;
-    if (is_distributed_ || parts_.is_by_rank) remove(out, "params");  // each rank has its own
+    remove(out, "params");  // each rank has its own
     if (is_distributed_ && parts_.step && get(out, "step") == nullptr)
       set(out, "step", made(static_cast<std::int64_t>(*parts_.step)));
     const ValuePtr betas = get(out, "betas");

@@ -13,17 +13,19 @@
 namespace ckpt::megatron {
 
 inline constexpr std::string_view kItem = "/shard_";  ///< in the names of objects that are items of data files
-inline constexpr std::string_view kExtraState = "._extra_state/";  ///< likewise, of modules
-inline constexpr std::string_view kCommonFile = "common.pt";       ///< to megatron-core 0.18; later ones read it too
+inline constexpr std::string_view kExtraState = "._extra_state/";     ///< likewise, of modules
+inline constexpr std::string_view kLossScale = ".grad_scaler.scale";  ///< ends the name of a tensor of that state
+inline constexpr std::string_view kCommonFile = "common.pt";          ///< to megatron-core 0.18; later ones read it too
 inline constexpr std::string_view kCommonItem = "common_state/shard_0_1";  ///< since 0.19
 
 /// What a target's common state depends on.
 struct CommonParts {
-  bool has_optimizer = false;      ///< masters and moments by weight
-  bool has_random_states = false;  ///< items of the target
-  bool has_rerun_states = false;   ///< likewise
-  bool has_buckets = false;        ///< optimizer state that keeps its form: dp_reshardable
-  std::optional<double> step{};    ///< of the optimizer, where it is stored by weight
+  bool has_optimizer = false;          ///< masters and moments by weight
+  bool has_random_states = false;      ///< items of the target
+  bool has_rerun_states = false;       ///< likewise
+  bool has_buckets = false;            ///< optimizer state that keeps its form: dp_reshardable
+  std::optional<double> step{};        ///< of the optimizer, where it is stored by weight
+  std::vector<std::string> tensors{};  ///< of the source that the common state holds
   /// For files of ranks: each has the optimizer's state in a form of its own.
   bool is_by_rank = false;
   std::vector<std::pair<std::string, ValuePtr>> arguments{};  ///< of the run, that the target changes

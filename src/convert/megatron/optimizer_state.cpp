@@ -185,6 +185,24 @@ std::optional<std::vector<std::uint64_t>> offsets_of(std::span<const Part* const
   return out;
 }
 
+/// The same offsets in distrib_optim.pt; nothing if the parts lie in another way.
+std::optional<std::vector<std::uint64_t>> offsets_in_file(std::span<const Part* const> parts, std::uint64_t elements,
+                                                          const RunShape& shape, std::uint64_t stage) {
+  const auto offsets = offsets_of(parts);
+  if (!offsets) return std::nullopt;
+  std::uint64_t end = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) end = std::max(end, (*offsets)[i] + volume(parts[i]->shape));
+  if (elements == end) return offsets;  // one bucket, or no padding between them
+  std::vector<BufferedWeight> weights;
+  for (const Part* part : parts)
+    weights.push_back({.elements = volume(part->shape),
+                       .is_shared = shape.is_tied && shape.pipeline > 1 &&
+                                    (part->weight.name == kEmbedding || part->weight.name == kOutput)});
+  BucketRules rules = shape.buckets;
+  if (stage != 0 || parts.front()->chunk != 0) rules.elements.reset();
+  return joined_offsets(weights, *offsets, elements, rules);
+}
+
 }  // namespace
 
 bool is_decayed(std::string_view name, const Shape& shape) {
@@ -195,7 +213,8 @@ Result<FoundState> find_numbered_state(const Map& map, std::span<const Part* con
   return NumberedState(map, parts, file).run();
 }
 
-Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file) {
+Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file,
+                                   const RunShape& shape, std::uint64_t stage) {
   FoundState out;
   for (std::size_t t = 0; t < map.tensors.size(); ++t) {
     const Tensor& tensor = map.tensors[t];
@@ -206,10 +225,9 @@ Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> 
       if (name && part->chunk == name->buffer &&
           (!name->optimizer || part->weight.expert.has_value() == (*name->optimizer == 1)))
         own.push_back(part);
-    const auto offsets = offsets_of(own);
-    std::uint64_t end = 0;
-    for (std::size_t i = 0; offsets && i < own.size(); ++i) end = std::max(end, (*offsets)[i] + volume(own[i]->shape));
-    if (!offsets || tensor.shape.size() != 1 || tensor.shape[0] != end) {
+    const auto offsets =
+        tensor.shape.size() == 1 ? offsets_in_file(own, tensor.shape.front(), shape, stage) : std::nullopt;
+    if (!offsets) {
       out.is_unknown = true;
       continue;
     }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/megatron/rank_files.hpp"
 #include "convert/megatron/rank_part.hpp"
 #include "format/model/model.hpp"
 #include "format/result.hpp"
@@ -38,11 +39,14 @@ bool is_decayed(std::string_view name, const Shape& shape);
 Result<FoundState> find_numbered_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file);
 
 /// State of the distributed optimizer: one flat tensor of each kind for a buffer of weights. The weights of the rank's
-/// model file are views of that buffer, so their offsets in the storage are those of their state. Where the buffer was
-/// padded between buckets the lengths differ, and the state stays unknown.
+/// model file are views of that buffer, so their offsets in the storage are those of their state, without the padding at
+/// the buckets' ends. Of another layout the state stays unknown.
 ///
 /// map     distrib_optim.pt of a rank
+/// shape   of the run
+/// stage   of the rank
 /// source  megatron/core/optimizer/distrib_optimizer.py: get_parameter_state_dp_zero
-Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file);
+Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file,
+                                   const RunShape& shape, std::uint64_t stage);
 
 }  // namespace ckpt::megatron

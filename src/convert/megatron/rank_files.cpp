@@ -11,6 +11,7 @@
 #include "convert/formats.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "format/checked.hpp"
+#include "format/model/object_tree.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
@@ -69,6 +70,12 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.chunks = size("virtual_pipeline_model_parallel_size", 1);
   out.layers = count_argument(run, "num_layers");
   out.is_gated = is_set(run, "swiglu");
+  out.buckets = bucket_rules(run);
+  out.feed_forward = count_argument(run, "ffn_hidden_size");
+  if (const auto rank = count_argument(run, "q_lora_rank")) out.latent_rows.emplace("linear_q_down_proj", *rank);
+  if (const auto rank = count_argument(run, "kv_lora_rank"))
+    out.latent_rows.emplace("linear_kv_down_proj", *rank + size("qk_pos_emb_head_dim", 0));
+  out.has_distributed_state = is_set(run, "use_distributed_optimizer") && !is_set(run, "no_save_optim");
   out.is_tied = args == nullptr || !is_set(run, "untie_embeddings_and_output_weights");
   return out;
 }
@@ -86,6 +93,58 @@ Result<> check_grid(const std::string& root, const Ranks& ranks) {
   for (const auto& [tensor, pipeline, expert] : seen)
     if (tensor >= shape.tensor || pipeline >= shape.pipeline || expert >= shape.expert)
       return incomplete(root, "the folders' numbers do not fit the run's arguments");
+  return {};
+}
+
+/// The save that a rank's file is of, and the rank that wrote it.
+struct Origin {
+  std::optional<std::uint64_t> iteration{};
+  std::optional<std::uint64_t> rank{};
+};
+Origin origin_of(const RankFiles& rank) {
+  Origin out;
+  for (const NamedObject& object : rank.model.objects) {
+    const auto* number = object.name == "iteration" ? std::get_if<std::int64_t>(&object.value.v) : nullptr;
+    if (number != nullptr && *number >= 0) out.iteration = static_cast<std::uint64_t>(*number);
+    const Value* writer = object.name == "args" ? member(object.value, "rank") : nullptr;
+    if (const auto whole = whole_number(writer); whole && *whole >= 0) out.rank = static_cast<std::uint64_t>(*whole);
+  }
+  return out;
+}
+
+/// Whether `b` comes after `a` along one dimension of the grid, and is like it along the others.
+bool comes_after(const RankFiles& a, const RankFiles& b) {
+  const int differing = (a.tensor != b.tensor) + (a.pipeline != b.pipeline) + (a.expert != b.expert);
+  return differing == 1 && a.tensor <= b.tensor && a.pipeline <= b.pipeline && a.expert <= b.expert;
+}
+
+/// Files that were mixed up: of several saves, or in the folders of other ranks. The numbers of ranks grow along every
+/// dimension of the grid. Converters write one number into all files.
+Result<> check_one_save(const std::string& root, const Ranks& ranks) {
+  std::vector<Origin> origins;
+  for (const RankFiles& rank : ranks.files) origins.push_back(origin_of(rank));
+  const bool have_numbers =
+      std::ranges::any_of(origins, [&](const Origin& one) { return one.rank && one.rank != origins.front().rank; });
+  const auto mixed = [&](std::size_t i, const std::string& reason) {
+    const std::string path = join_path(join_path(root, ranks.files[i].folder), kModelFile);
+    return fail({.code = Errc::corrupt,
+                 .message = fmt::format("{}: {}", path, reason),
+                 .file = path,
+                 .hint = "copy the ranks' files again from the save that they belong to"});
+  };
+  for (std::size_t i = 0; i < origins.size(); ++i) {
+    const Origin& first = origins.front();
+    if (first.iteration && origins[i].iteration && first.iteration != origins[i].iteration)
+      return mixed(i, fmt::format("of iteration {}, while {} is of iteration {}", *origins[i].iteration,
+                                  ranks.files.front().folder, *first.iteration));
+    for (std::size_t before = 0; have_numbers && before < origins.size(); ++before)
+      if (comes_after(ranks.files[before], ranks.files[i]) && origins[before].rank && origins[i].rank &&
+          *origins[before].rank >= *origins[i].rank)
+        return mixed(i,
+                     fmt::format("written by rank {}, while {} holds what rank {} wrote: files of ranks are exchanged "
+                                 "or copied",
+                                 *origins[i].rank, ranks.files[before].folder, *origins[before].rank));
+  }
   return {};
 }
 
@@ -132,6 +191,7 @@ Result<Ranks> open_ranks(Io& io, const std::string& root, const ReadOptions& opt
     if (has_optimizer && !rank.optimizer)
       return incomplete(join_path(join_path(root, rank.folder), kOptimizerFile), "missing, while other ranks have it");
   CKPT_CHECK(check_grid(root, out));
+  CKPT_CHECK(check_one_save(root, out));
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/megatron/common_state.hpp"
 #include "convert/megatron/optimizer_state.hpp"
 #include "convert/megatron/rank_part.hpp"
 #include "format/checked.hpp"
@@ -85,7 +86,9 @@ class RankMerge {
         part.dtype = model.tensors[t].dtype;
         part.shape = model.tensors[t].shape;
         CKPT_TRY(part.where, locate(model, t, first_file_[r]));
+        decide_cut(part);
         CKPT_CHECK(check_cut(part));
+        CKPT_CHECK(check_gate(part));
         if (part.weight.expert) experts_ = std::max(experts_, *part.weight.expert + 1);
         used_[r][t] = true;
         parts_.push_back(std::move(part));
@@ -95,6 +98,29 @@ class RankMerge {
   }
 
   std::uint64_t cuts_of(const Part& part) const { return part.weight.expert ? shape_.expert_tensor : shape_.tensor; }
+
+  /// Down projections of multi-latent attention are divided by local layers only: their rows tell.
+  void decide_cut(Part& part) const {
+    if (part.weight.cut != Cut::unknown || part.shape.empty()) return;
+    for (const auto& [module, rows] : shape_.latent_rows) {
+      if (!part.weight.name.ends_with(fmt::format("{}.weight", module))) continue;
+      if (part.shape[0] == rows) part.weight.cut = Cut::none;
+      if (part.shape[0] != rows && rows % shape_.tensor == 0 && part.shape[0] == rows / shape_.tensor)
+        part.weight.cut = Cut::columns;
+    }
+  }
+
+  /// The halves of a gated layer are joined in another way than the rows of one that is not.
+  Result<> check_gate(const Part& part) const {
+    if (!part.weight.is_gated || part.weight.name.find("experts.") != std::string::npos || !shape_.feed_forward)
+      return {};
+    const std::uint64_t rows = part.shape[0] * cuts_of(part);
+    const bool is_double = rows % 2 == 0 && rows / 2 == *shape_.feed_forward;
+    if (shape_.is_gated ? rows != *shape_.feed_forward : !is_double) return {};
+    return contradiction(part.weight.name,
+                         fmt::format("{}: it has {} rows, but the arguments say ffn_hidden_size {} and swiglu {}",
+                                     part.weight.name, rows, *shape_.feed_forward, shape_.is_gated ? "True" : "False"));
+  }
 
   Result<> check_cut(const Part& part) const {
     const std::uint64_t cuts = cuts_of(part);
@@ -240,36 +266,77 @@ class RankMerge {
     return {};
   }
 
+  /// State that was found in the file of a rank, and the tensors of that file which have a place.
+  struct StateOfFile {
+    FoundState found{};
+    std::vector<bool>* used = nullptr;
+  };
+
   Result<> place_state() {
-    bool is_kept = false;
+    std::vector<StateOfFile> files;
     std::size_t next = 0;
     for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
       std::vector<const Part*> own;  // parts are in the order of their ranks
       for (; next < parts_.size() && parts_[next].rank == r; ++next)
         if (!parts_[next].weight.name.ends_with("expert_bias")) own.push_back(&parts_[next]);
       const RankFiles& rank = ranks_.files[r];
-      for (const auto& [map, file, used] :
-           {std::tuple(&rank.model, first_file_[r], &used_[r]),
-            std::tuple(rank.optimizer ? &*rank.optimizer : nullptr, first_optimizer_file_[r], &used_optimizer_[r])}) {
-        if (map == nullptr) continue;
-        CKPT_TRY(const FoundState found,
-                 map == &rank.model ? find_numbered_state(*map, own, file) : find_flat_state(*map, own, file));
-        is_kept = is_kept || found.is_unknown;
-        for (const StateOfPart& state : found.states) {
-          (*used)[state.tensor] = true;
-          if (state.is_scalar) {
-            CKPT_CHECK(place_scalar(state));
-          } else if (is_main_copy(*state.part)) {
-            CKPT_CHECK(place(*state.part, slot_tensor(*state.part, state.slot, state.where.dtype), state.where));
-          }
+      CKPT_TRY(FoundState numbered, find_numbered_state(rank.model, own, first_file_[r]));
+      files.push_back({std::move(numbered), &used_[r]});
+      if (!rank.optimizer) continue;
+      CKPT_TRY(FoundState flat, find_flat_state(*rank.optimizer, own, first_optimizer_file_[r], shape_, rank.pipeline));
+      files.push_back({std::move(flat), &used_optimizer_[r]});
+    }
+    if (shape_.has_distributed_state && !ranks_.files.front().optimizer)
+      map_.findings.push_back(
+          {.severity = Severity::warning,
+           .text = fmt::format("no rank has {}, which holds the optimizer's state: weights only", kOptimizerFile),
+           .skipped = Skipped::training_state});
+    bool is_kept = false;
+    const std::set<std::string> whole = whole_slots(files);
+    for (const StateOfFile& file : files) {
+      is_kept = is_kept || file.found.is_unknown;
+      std::set<std::size_t> left;  // tensors that hold something without a place: they are kept, too
+      for (const StateOfPart& state : file.found.states) {
+        if (state.is_scalar) {
+          CKPT_CHECK(place_scalar(state));
+        } else if (!whole.contains(slot_name(state))) {
+          left.insert(state.tensor);
+          continue;
+        } else if (is_main_copy(*state.part)) {
+          CKPT_CHECK(place(*state.part, slot_tensor(*state.part, state.slot, state.where.dtype), state.where));
         }
+        (*file.used)[state.tensor] = true;
       }
+      for (const std::size_t tensor : left) (*file.used)[tensor] = false;
+      is_kept = is_kept || !left.empty();
     }
     if (is_kept)
       map_.findings.push_back({.text =
                                    "optimizer state of a form that is not known is kept by rank, under the folders' "
                                    "names"});
     return {};
+  }
+
+  /// The names of state that is known of every part of its weight.
+  std::set<std::string> whole_slots(const std::vector<StateOfFile>& files) const {
+    std::map<std::string, std::size_t> parts;  // of each weight
+    for (const Part& part : parts_) parts[name_of(part)] += is_main_copy(part) ? 1U : 0U;
+    std::map<std::string, std::pair<const Part*, std::size_t>> known;  // by name of the state
+    for (const StateOfFile& file : files)
+      for (const StateOfPart& state : file.found.states)
+        if (!state.is_scalar && is_main_copy(*state.part)) {
+          auto& [part, count] = known[slot_name(state)];
+          part = state.part;
+          ++count;
+        }
+    std::set<std::string> out;
+    for (const auto& [name, held] : known)
+      if (held.second == parts[name_of(*held.first)]) out.insert(name);
+    return out;
+  }
+
+  std::string slot_name(const StateOfPart& state) const {
+    return slot_tensor(*state.part, state.slot, state.where.dtype).name;
   }
 
   /// Of weights that several ranks hold the optimizer's state is that of the first one, as in torch_dist: it may differ a
@@ -290,7 +357,7 @@ class RankMerge {
     return {};
   }
 
-  /// Everything else, by rank.
+  /// Everything else, by rank, but the loss scale, of which each has a copy.
   Result<> keep_rest() {
     const auto keep = [&](const Map& map, const std::string& folder, std::uint32_t file,
                           const std::vector<bool>& used) -> Result<> {
@@ -298,7 +365,8 @@ class RankMerge {
         if (used[t]) continue;
         // States of random generators are bytes.
         const bool is_bytes = map.tensors[t].dtype == Dtype::u8 && map.tensors[t].shape.size() == 1;
-        Tensor tensor{.name = fmt::format("{}/{}", folder, map.tensors[t].name),
+        const bool is_common = map.tensors[t].name.ends_with(kLossScale);
+        Tensor tensor{.name = is_common ? map.tensors[t].name : fmt::format("{}/{}", folder, map.tensors[t].name),
                       .dtype = map.tensors[t].dtype,
                       .shape = map.tensors[t].shape,
                       .role = is_bytes ? Role::blob : Role::slot,

@@ -39,6 +39,7 @@ Kind kind_of(const Tensor& tensor, const Map& map, const std::unordered_map<std:
     return tensor.name.ends_with("data.pkl") || tensor.name.starts_with(kCommonFile) ? Kind::pickle : Kind::rank_bytes;
   }
   if (tensor.name.find(".gbuf_idx_") != std::string::npos) return Kind::bucket;
+  if (tensor.name.ends_with(kLossScale) && is_of_megatron(map)) return Kind::common;
   if (tensor.slot == kStepSlot && is_of_megatron(map)) return Kind::step;
   // Not of several weights, nor flattened, as before megatron-core 0.15.
   const auto weight = shapes.find(tensor.parameter);
@@ -73,6 +74,7 @@ Result<SourceState> source_state(const WriteRequest& request) {
     out.common.has_buckets = out.common.has_buckets || kind == Kind::bucket;
     out.common.has_random_states = out.common.has_random_states || is_item_of("rng_state/");
     out.common.has_rerun_states = out.common.has_rerun_states || is_item_of("rerun_state_machine_state/");
+    if (kind == Kind::common) out.common.tensors.push_back(map.tensors[request.tensors[i].tensor].name);
     if (kind != Kind::step || out.common.step) continue;
     const auto step = request.scalars.find(request.tensors[i].tensor);
     if (step != request.scalars.end()) out.common.step = step->second;

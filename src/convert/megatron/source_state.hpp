@@ -17,6 +17,7 @@ enum class Kind : std::uint8_t {
   weight,      ///< or a buffer
   state,       ///< of a weight's optimizer, in the weight's shape
   step,        ///< the optimizer's, as a tensor
+  common,      ///< a tensor of the state that all ranks have in common: the loss scale
   bucket,      ///< flat optimizer state of a rank: dp_reshardable
   item,        ///< an object that a source of the same kind stores as an item of its own
   pickle,      ///< the objects of a file, which the request has as objects

@@ -124,6 +124,15 @@ void note_forms(Map& map) {
   if (std::ranges::any_of(map.tensors, is_bucket))
     map.findings.push_back({.text = "the optimizer's state is in buckets (dp_reshardable), which belong to one tensor- "
                                     "and pipeline-parallel layout: it is kept as it is"});
+  const auto is_gathered = [](const Tensor& tensor) {
+    return tensor.role == Role::blob && tensor.name.starts_with("optimizer.distributed.") &&
+           tensor.name.find(".param_state/") != std::string::npos;
+  };
+  if (std::ranges::any_of(map.tensors, is_gathered))
+    map.findings.push_back({.severity = Severity::warning,
+                            .text = "the optimizer's state is in Python objects of its ranks (dp_zero_gather_scatter): "
+                                    "only its bytes are kept",
+                            .skipped = Skipped::training_state});
   std::unordered_map<std::string_view, const Shape*> shapes;
   for (const Tensor& tensor : map.tensors)
     if (tensor.role == Role::param) shapes.emplace(tensor.name, &tensor.shape);
@@ -206,8 +215,10 @@ Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& op
   for (MapFile& file : common.files) file.path = megatron::kCommonFile;
   for (Tensor& tensor : common.tensors) {
     if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", megatron::kCommonFile, tensor.name);
-    // optimizer.param_state.<number>.step: torch's Adam counts its steps for each weight, and all have the same.
-    if (tensor.role == Role::slot && tensor.shape.empty() && tensor.slot.ends_with(".step")) tensor.slot = "step";
+    // torch's Adam counts its steps for each weight, and all have the same: optimizer.param_state.<number>.step, or
+    // without the distributed optimizer optimizer.optimizer.state.common_step.
+    const bool is_step = tensor.slot.ends_with(".step") || tensor.name.ends_with(".common_step");
+    if (tensor.role == Role::slot && tensor.shape.empty() && is_step) tensor.slot = "step";
   }
   Dict top;
   for (const NamedObject& object : common.objects)

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,9 +16,8 @@
 #include "convert/megatron/extra_states.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/source_state.hpp"
+#include "convert/state_archive.hpp"
 #include "convert/torch_target.hpp"
-#include "format/torch/archive_layout.hpp"
-#include "format/torch/value_pickle.hpp"
 
 namespace ckpt::megatron {
 namespace {
@@ -40,7 +41,7 @@ class MegatronWriter {
     CKPT_TRY(Skeleton out,
              dcp::lay_out_entries(request_, {.entries = std::move(entries_.entries())},
                                   {.folder = folder, .ranks = dcp::ranks_of(request_), .keys = dcp::Keys::flat}));
-    add_common(out, folder, common);
+    CKPT_CHECK(add_common(out, folder, common));
     add_small_files(out, folder, tracker_text(step));
     out.dropped.insert(out.dropped.end(), common.notes.begin(), common.notes.end());
     report_left_out(request_, state_, out.dropped);
@@ -62,6 +63,7 @@ class MegatronWriter {
         key = fmt::format("optimizer.state.{}.{}", tensor.slot == "master" ? master_ : tensor.slot, tensor.parameter);
         break;
       case Kind::step:  // the parameter groups have it
+      case Kind::common:
       case Kind::pickle:
       case Kind::rank_bytes:
       case Kind::other_state:
@@ -87,14 +89,16 @@ class MegatronWriter {
     return {};
   }
 
-  void add_common(Skeleton& out, const std::string& folder, const CommonState& common) const {
-    pickle::Writer writer;
-    torch::ValuePickler values(
-        writer, [](const TensorRef&) { return false; }, [](const TensorRef&) { return pickle::MemoIndex{}; });
-    values.value(common.value);
-    const std::string path = join_path(folder, kCommonFile);
-    out.files.push_back(torch_object_file(
-        path, {.root = torch::archive_root(path), .pickle = std::move(writer).finish(), .id = request_.id}));
+  Result<> add_common(Skeleton& out, const std::string& folder, const CommonState& common) const {
+    std::unordered_map<std::string, std::uint32_t> tensors;
+    for (const std::string& name : state_.common.tensors) {
+      const auto& all = request_.source->tensors;
+      tensors.emplace(name, std::ranges::find(all, name, &Tensor::name) - all.begin());
+    }
+    StateArchive archive(*request_.source, tensors);
+    CKPT_TRY(TargetFile file, archive.finish(join_path(folder, kCommonFile), common.value, request_.id));
+    out.files.push_back(std::move(file));
+    return {};
   }
 
   /// The tracker last: until then a trainer resumes from nothing here.
