@@ -1,6 +1,7 @@
 """Runs the examples of docs/python.md verbatim, one after the other."""
 import contextlib
 import re
+import textwrap
 
 import ckpt
 from conftest import ROOT
@@ -25,7 +26,7 @@ def trainer_parts():
             "data": [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8}
 
 
-EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S)
+EXAMPLES = [textwrap.dedent(each) for each in re.findall(r"^ *```python\n(.*?)^ *```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)]
 
 
 def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
@@ -45,7 +46,8 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
         names["train"](0, 1, "runs/group")
     with ckpt.open("runs/group") as checkpoint:
         assert checkpoint.objects["step"] == 300
-    assert len(EXAMPLES) == 8
+    assert ckpt.open("dcp/step-302")["model.weight"].shape == (2, 4)
+    assert len(EXAMPLES) == 9
 
 
 def test_every_public_name_is_documented():
