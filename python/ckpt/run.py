@@ -18,7 +18,7 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _comm, _device, _dtypes, _library, _shares, _tree, errors
+from . import _arrays, _comm, _device, _dtypes, _jax, _library, _shares, _tree, errors
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
 
@@ -194,15 +194,15 @@ class Run:
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
              meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
-        """Saves a tree of dict, list and tuple with torch tensors, numpy arrays and plain values (int, float, bool, str,
-        None). An array that occurs twice is stored once.
+        """Saves a tree of dict, list and tuple with torch tensors, numpy arrays, jax arrays and plain values (int, float,
+        bool, str, None). An array that occurs twice is stored once.
 
         Returns when everything was copied (with `staging`) or is durable (without); the tree may change then.
         wait     wait until it is durable in any case
         errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
                  IOFailure
         """
-        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None)))
+        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None, is_saved=True)))
         with self._lock:
             shares = None if self._divider is None else self._divider.divide(step, flat)
             save = c_void_p()
@@ -230,8 +230,9 @@ class Run:
         """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
-        into     arrays are filled in place; plain values are replaced in its dicts and lists. None: a new tree as it was
-                 saved, in the report
+        into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
+                 the same sharding, where jax.ShapeDtypeStruct may stand for one. None: a new tree as it was saved, in the
+                 report, with jax arrays on the default device
         strict   False: names that only the checkpoint or only the tree has are no error, but in the report
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
@@ -429,6 +430,8 @@ class _Loading:
         self._unexpected = [name for name in stored if name not in names]
         self._check_names(strict)
         self._check_kinds()
+        self._first: Dict[Any, str] = {}
+        self._same: Dict[str, str] = {}  # names of jax arrays, and the name that has the same one
         self._targets = self._make_targets()
 
     def _new_tree(self) -> Any:
@@ -480,8 +483,25 @@ class _Loading:
     def _make_targets(self) -> List[Tuple[str, _arrays.Part, _arrays.Target]]:
         return [(name, part, _arrays.Target(part.value, self._flat.kinds[name]._replace(shape=part.extent)))
                 for name, array in self._flat.arrays.items()
-                if name in self._stored.tensors and name not in self._flat.ties
+                if name in self._stored.tensors and name not in self._flat.ties and self._is_first(name, array)
                 for part in _arrays.parts_of(array, self._flat.kinds[name])]
+
+    def _is_first(self, name: str, array: Any) -> bool:
+        """False for a jax array that another name has too, here and in the checkpoint."""
+        if self._flat.kinds[name].library != "jax":
+            return True
+        first = self._first.setdefault((self._stored.tensors[name], id(array)), name)
+        self._same[name] = first
+        return first == name
+
+    def _jax_arrays(self) -> Dict[str, Any]:
+        """New arrays of what was read, by name."""
+        read: Dict[str, Dict[Any, Any]] = {}
+        for name, part, target in self._targets:
+            if name in self._same:
+                read.setdefault(name, {})[part.offset, part.extent] = target.memory.owner
+        made = {first: _jax.assembled(self._flat.arrays[first], read.get(first, {})) for first in set(self._same.values())}
+        return {name: made[first] for name, first in self._same.items()}
 
     def _requests(self) -> List[_library.ReadStruct]:
         reads = []
@@ -507,10 +527,10 @@ class _Loading:
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:
-        """After reading: arrays that are not dense, and plain values."""
+        """After reading: arrays that are not dense, jax arrays, and plain values."""
         for _, _, target in self._targets:
             target.finish()
-        tree = _tree.with_values(self._tree, self._stored.values)
+        tree = _tree.with_values(self._tree, {**self._stored.values, **self._jax_arrays()})
         return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,
                           self._unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
 

@@ -1,6 +1,9 @@
 """Runs the examples of docs/python.md verbatim, one after the other."""
 import contextlib
+import importlib.util
 import re
+import subprocess
+import sys
 import textwrap
 
 import ckpt
@@ -33,6 +36,12 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = trainer_parts()
     for example in EXAMPLES:
+        library = re.search("^import (jax|keras)\\b", example, re.M)
+        if library:  # they start threads, and other tests fork
+            if importlib.util.find_spec(library[1]) is not None:
+                done = subprocess.run([sys.executable, "-c", "import ckpt\n" + example], capture_output=True, text=True)
+                assert done.returncode == 0, done.stderr
+            continue
         exec(compile(example, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
     for shown in re.findall(r"print\(.*\) +# (.*?)(?: \.\.\.)?$", "".join(EXAMPLES), re.M):
@@ -47,7 +56,7 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     with ckpt.open("runs/group") as checkpoint:
         assert checkpoint.objects["step"] == 300
     assert ckpt.open("dcp/step-302")["model.weight"].shape == (2, 4)
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
 
 
 def test_every_public_name_is_documented():

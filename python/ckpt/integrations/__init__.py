@@ -1,1 +1,1 @@
-"""Adapters for trainers: ckpt.integrations.transformers, .accelerate, .lightning. Each imports its framework."""
+"""Adapters for trainers: ckpt.integrations.transformers, .accelerate, .lightning, .jax. Each imports its framework."""
