@@ -272,7 +272,7 @@ def refusal_to_load(value: Any, library: str) -> Optional[str]:
 
 
 def empty(kind: Kind) -> Any:
-    """A new array without values, of jax what stands for one. unsupported: the library has no such dtype."""
+    """A new array without values, of jax a ShapeDtypeStruct. unsupported: the library has no such dtype."""
     if kind.library == "torch":
         import torch
 

@@ -77,7 +77,7 @@ def assembled(value: Any, parts: Dict[Box, Any]) -> Any:
 
 
 def abstract(dtype: str, shape: Sequence[int]) -> Any:
-    """What stands for an array on the default device until it is loaded."""
+    """The shape and dtype of an array that will be loaded to the default device."""
     import jax
 
     struct: Any = jax.ShapeDtypeStruct

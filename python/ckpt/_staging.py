@@ -132,14 +132,14 @@ class _Place(NamedTuple):
 
 @dataclass
 class _At:
-    """Stands for the tensor of this number."""
+    """A placeholder for the tensor of this number."""
 
     index: int
 
 
 @dataclass
 class _Wrapped:
-    """Stands for a tensor that torch makes of other ones, such as a DTensor."""
+    """A placeholder for a tensor that torch makes of other ones, such as a DTensor."""
 
     kind: Any
     inner: Dict[str, Any]
@@ -153,7 +153,7 @@ class _Wrapped:
 
 @dataclass
 class _Sharded:
-    """Stands for a ShardedTensor: its shards here and where they are. Another process uses its own group of all ranks."""
+    """A placeholder for a ShardedTensor: its shards here and where they are. Another process uses its own group of all ranks."""
 
     shards: List[Any]
     places: List[Any]
@@ -187,7 +187,7 @@ class _Plan:
         self._known: Dict[Any, _At] = {}
 
     def described(self, value: Any) -> Any:
-        """The value with what stands for its tensors. Containers are new; other objects are copied."""
+        """The value with placeholders for its tensors. Containers are new; other objects are copied."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, dict):

@@ -231,8 +231,8 @@ class Run:
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
-                 the same sharding, where jax.ShapeDtypeStruct may stand for one. None: a new tree as it was saved, in the
-                 report, with jax arrays on the default device
+                 the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
+                 with jax arrays on the default device
         strict   False: names that only the checkpoint or only the tree has are no error, but in the report
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
