@@ -18,7 +18,7 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _comm, _device, _dtypes, _jax, _library, _shares, _tree, errors
+from . import _arrays, _comm, _device, _dtypes, _jax, _library, _retention, _shares, _tree, errors
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
 
@@ -162,13 +162,18 @@ class Run:
     """
 
     def __init__(self, path: PathLike, *, every: Optional[int] = None, every_seconds: Optional[float] = None,
-                 staging: int = 0, catch_signals: bool = False, group: Any = None, patience: float = 300) -> None:
+                 staging: int = 0, keep: _retention.Keep = None, catch_signals: bool = False, group: Any = None,
+                 patience: float = 300) -> None:
         """Opens the run's directory; creates it if it does not exist, and removes what a crashed save left in it.
 
         every          should_save: save every N steps
         every_seconds  and when this much time has passed
         staging        bytes of memory that saves are copied to, so that training continues while they are written. 0:
                        `save` returns when the checkpoint is durable
+        keep           which checkpoints to keep; the others are moved to the trash by `ckpt prune --apply`, which runs in the
+                       background after a newer save is durable. A number: the newest ones. Rules by the names of ckpt.toml:
+                       {"last": 3, "every_steps": 5000, "best": {"metric": "loss", "n": 2}}, or as text: "last=3,6h*8".
+                       True: the policy of the store. None: delete nothing
         catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
         group          a process group of torch.distributed, or "world": its ranks save together. Close the run before
                        destroy_process_group
@@ -190,7 +195,15 @@ class Run:
         self._lock = threading.RLock()
         self._handle: Optional[int] = handle.value
         self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
+        self._retention: Optional[_retention.Retention] = None
+        self._unpruned: Optional[Pending] = None  # the rules are applied when this save is durable
         self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._ranks)
+        if keep is not None and keep is not False:
+            try:
+                self._retention = self._agree(lambda: self._rules(keep))
+            except BaseException:
+                self.close()
+                raise
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
              meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
@@ -221,9 +234,10 @@ class Run:
             _check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
             del owners  # the arrays had to live until here
         assert pending.value is not None
-        self._last = made = Pending(self._lock, pending.value, step, self._ranks)
+        self._last = self._unpruned = made = Pending(self._lock, pending.value, step, self._ranks)
         if wait:
             made.wait()
+        self._retain()
         return made
 
     def load(self, step: Union[int, str] = "latest", into: Any = None, *, strict: bool = True) -> LoadReport:
@@ -271,6 +285,7 @@ class Run:
         answer = c_int()
         with self._lock:
             _check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
+        self._retain()
         return answer.value != 0
 
     @property
@@ -280,11 +295,14 @@ class Run:
             return bool(_library.library().ckpt_stop_requested(self._open()))
 
     def close(self) -> None:
-        """Waits for saves in flight. errors: the worst failure of a save that was not reported yet"""
+        """Waits for saves in flight, and for `keep`. errors: the worst failure of a save that was not reported yet"""
         with self._lock:
             if self._finalizer.detach() is not None:
                 handle, self._handle, self._last = self._handle, None, None
                 _check(_library.library().ckpt_run_close(handle), self._ranks)
+                self._retain(is_durable=True)
+        if self._retention is not None:
+            self._retention.finish()
 
     def __enter__(self) -> Run:
         return self
@@ -310,6 +328,20 @@ class Run:
         if self._handle is None:
             raise errors.usage(f"{self.path}: the run is closed")
         return self._handle
+
+    def _rules(self, keep: _retention.Keep) -> Optional[_retention.Retention]:
+        """On the rank that applies them."""
+        return _retention.Retention(self.path, keep) if self._ranks is None or self._ranks.rank == 0 else None
+
+    def _retain(self, is_durable: bool = False) -> None:
+        """Applies the rules of `keep` if the last save is durable. Does not wait."""
+        if self._retention is None:
+            return
+        if self._unpruned is not None and (is_durable or self._unpruned.name):
+            self._unpruned = None
+            self._retention.saved()
+        else:
+            self._retention.go_on()
 
     def _settle(self) -> None:
         last, self._last = self._last, None
