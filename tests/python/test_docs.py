@@ -29,7 +29,12 @@ def trainer_parts():
             "data": [{"input_ids": [1, 2, 3], "labels": [1, 2, 3]}] * 8}
 
 
-BEFORE = {"jax": "import ckpt\n", "deepspeed": """
+BEFORE = {"jax": "import ckpt\n", "keras": """
+import os
+os.environ.update(KERAS_BACKEND="torch", KERAS_HOME="keras-home")
+import numpy
+inputs, targets = numpy.ones((8, 4)), numpy.ones((8, 1))
+""", "deepspeed": """
 import os, torch
 os.environ.update(DS_ACCELERATOR="cpu", RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="localhost", MASTER_PORT="0")
 import deepspeed.ops
@@ -53,7 +58,7 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = trainer_parts()
     for example in EXAMPLES:
-        library = re.search("^import (jax|deepspeed)\\b", example, re.M)
+        library = re.search("^import (jax|keras|deepspeed)\\b", example, re.M)
         if library is None:
             exec(compile(example, "docs/python.md", "exec"), names)
         elif importlib.util.find_spec(library[1]) is not None:
@@ -71,7 +76,7 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     with ckpt.open("runs/group") as checkpoint:
         assert checkpoint.objects["step"] == 300
     assert ckpt.open("dcp/step-302")["model.weight"].shape == (2, 4)
-    assert len(EXAMPLES) == 11
+    assert len(EXAMPLES) == 12
 
 
 def test_every_public_name_is_documented():

@@ -1,1 +1,1 @@
-"""Adapters for trainers, each of which imports its framework: accelerate, deepspeed, jax, lightning, transformers."""
+"""Adapters for trainers, each of which imports its framework: accelerate, deepspeed, jax, keras, lightning, transformers."""
