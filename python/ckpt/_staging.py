@@ -37,7 +37,7 @@ class AsyncStager:
     jobs it is pinned. Everything else is copied by copy.deepcopy. If the copy of an earlier save is still being written, it is
     left as it is, and the new one gets memory of its own: there are at most as many copies as saves in flight, and one more.
 
-    errors   Unsupported: this release of torch has no `async_stager`
+    errors   Unsupported: this release of torch has no `async_stager`. Of async_save: OSError, too little memory
     """
 
     should_synchronize_after_execute = False  # of torch's protocol: stage() has copied when it returns
@@ -78,7 +78,7 @@ class _Memory:
         self.descriptor = os.memfd_create("ckpt-staging", os.MFD_CLOEXEC) if descriptor is None else descriptor
         weakref.finalize(self, os.close, self.descriptor)
         if descriptor is None:
-            os.ftruncate(self.descriptor, max(nbytes, 1))
+            os.posix_fallocate(self.descriptor, 0, max(nbytes, 1))  # too little memory is an OSError here, else a SIGBUS later
         self._map = mmap.mmap(self.descriptor, max(nbytes, 1))
         self._lease: Optional[weakref.ref[Any]] = None
         if is_pinned:
