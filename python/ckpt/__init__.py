@@ -4,7 +4,7 @@
     weights = ckpt.open("runs/exp7")["model.embed.weight"][:128].torch()
     ckpt.convert("runs/exp7", "hf", to="safetensors", only="weights")
 
-Importing this package imports neither torch nor numpy; they are imported when a tensor is asked for. Its own modules are
+Importing this package imports neither torch, numpy nor jax; they are imported when a tensor is asked for. Its own modules are
 imported at their first use too, so that the command starts fast.
 """
 

@@ -1,4 +1,4 @@
-"""Arrays of torch and numpy as memory of a dtype and shape. Neither is imported: who has an array has imported it."""
+"""Arrays of torch, numpy and jax as memory of a dtype and shape. None is imported: who has an array has imported it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ctypes
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _dtypes, errors
+from . import _dtypes, _jax, errors
 
 
 class Kind(NamedTuple):
     """What an array is.
 
-    library  "torch" or "numpy"
+    library  "torch", "numpy" or "jax"
     dtype    as safetensors names it
     shape    in elements
     """
@@ -42,12 +42,12 @@ class Part(NamedTuple):
 
 
 def library_of(value: Any) -> Optional[str]:
-    """"torch" or "numpy" if the value is an array of it, else None."""
+    """"torch", "numpy" or "jax" if the value is an array of it, else None."""
     return _library_of(type(value))
 
 
 def _library_of(kind: type) -> Optional[str]:
-    for name, array in (("torch", "Tensor"), ("numpy", "ndarray")):
+    for name, array in (("torch", "Tensor"), ("numpy", "ndarray"), ("jax", "Array"), ("jax", "ShapeDtypeStruct")):
         module = sys.modules.get(name)
         if module is not None and issubclass(kind, getattr(module, array, ())):
             return name
@@ -76,7 +76,7 @@ class Looks:
         """The kind of an array, or why it cannot be stored; and its address, where that holds its dense elements, else 0."""
         if library == "numpy":
             return self._numpy_at(value)
-        if type(value) not in self._plain or not value.is_cpu or value.layout is not self._strided:
+        if library == "jax" or type(value) not in self._plain or not value.is_cpu or value.layout is not self._strided:
             return kind_of(value, library), 0
         key = (value.dtype, value.shape)
         kind = self._of_torch.get(key)
@@ -117,6 +117,9 @@ def kind_of(value: Any, library: str) -> Union[Kind, str]:
     """The kind of an array, or why it cannot be stored."""
     if library == "torch":
         return _kind_of_torch(value)
+    if library == "jax":
+        described = _jax.described(value)
+        return described if isinstance(described, str) else Kind(library, *described)
     dtype = _dtypes.of_numpy(value.dtype)
     if dtype is None:
         return f"numpy dtype {value.dtype} cannot be stored"
@@ -178,7 +181,11 @@ def _pieces(value: Any) -> List[Tuple[Tuple[int, ...], Any]]:
 
 
 def parts_of(value: Any, kind: Kind) -> List[Part]:
-    """The parts of an array that this process holds; of a distributed one without empty parts."""
+    """The parts of an array that this process holds; of a distributed one without empty parts. Of a jax array the values are
+    shards.
+    """
+    if kind.library == "jax":
+        return [Part(*shard.box, shard) for shard in _jax.shards(value)]
     if kind.library != "torch" or not is_distributed(value):
         return [Part((0,) * len(kind.shape), kind.shape, value)]
     return [Part(_elements(kind.dtype, offset), _elements(kind.dtype, local.shape), local) for offset, local in _pieces(value)
@@ -195,6 +202,8 @@ def identity(value: Any, library: str) -> Optional[Tuple[Any, ...]]:
             return None
         return ("torch", str(value.device), value.data_ptr(), tuple(value.shape), value.stride(), value.dtype,
                 value.is_conj(), value.is_neg())
+    if library == "jax":
+        return ("jax", id(value))
     if value.size == 0:
         return None
     return ("numpy", _address(value), value.shape, value.strides, value.dtype.str)
@@ -209,12 +218,14 @@ def dense(value: Any, library: str) -> Memory:
         return Memory(data.data_ptr(), data.numel() * data.element_size(), data)
     import numpy
 
-    data = numpy.require(value, requirements="C")
+    data = value.dense() if library == "jax" else numpy.require(value, requirements="C")
     return Memory(data.ctypes.data, data.nbytes, data)
 
 
 class Target:
-    """Where an array is loaded to: its own memory if that is dense and on the CPU, else a buffer that `finish` copies."""
+    """Where an array is loaded to: its own memory if that is dense and on the CPU, else a buffer that `finish` copies. Of a jax
+    array, a buffer that a new array is made of.
+    """
 
     def __init__(self, value: Any, kind: Kind) -> None:
         self._value = value
@@ -227,16 +238,19 @@ class Target:
             is_own = value.device.type == "cpu" and value.is_contiguous() and not value.is_conj() and not value.is_neg()
             data = value.detach() if is_own else value.detach().new_empty(value.shape, device="cpu")
             return Memory(data.data_ptr(), data.numel() * data.element_size(), None if is_own else data)
-        if value.flags.c_contiguous:
-            return Memory(value.ctypes.data, value.nbytes, None)
         import numpy
 
+        if kind.library == "jax":
+            copy = numpy.empty(kind.shape, _dtypes.numpy_dtype(kind.dtype))
+            return Memory(copy.ctypes.data, copy.nbytes, copy)
+        if value.flags.c_contiguous:
+            return Memory(value.ctypes.data, value.nbytes, None)
         copy = numpy.empty(value.shape, value.dtype)
         return Memory(copy.ctypes.data, copy.nbytes, copy)
 
     def finish(self) -> None:
         """Copies the buffer, if there is one, to the array."""
-        if self.memory.owner is None:
+        if self.memory.owner is None or self._library == "jax":
             return
         if self._library == "torch":
             import torch
@@ -249,6 +263,8 @@ class Target:
 
 def refusal_to_load(value: Any, library: str) -> Optional[str]:
     """Why nothing can be loaded into this array, or None."""
+    if library == "jax":
+        return _jax.refusal_to_load(value.whole)
     if library == "numpy":
         return None if value.flags.writeable else "the array is read-only"
     overlaps = any(stride == 0 and length > 1 for stride, length in zip(value.stride(), value.shape))
@@ -256,7 +272,7 @@ def refusal_to_load(value: Any, library: str) -> Optional[str]:
 
 
 def empty(kind: Kind) -> Any:
-    """A new array without values. unsupported: the library has no such dtype."""
+    """A new array without values, of jax a ShapeDtypeStruct. unsupported: the library has no such dtype."""
     if kind.library == "torch":
         import torch
 
@@ -269,4 +285,10 @@ def empty(kind: Kind) -> Any:
         import numpy
 
         return numpy.empty(kind.shape, _dtypes.numpy_dtype(kind.dtype))
+    if kind.library == "jax":
+        try:
+            return _jax.abstract(kind.dtype, kind.shape)
+        except ImportError:
+            raise errors.unsupported("the tree has jax arrays, and jax is not installed",
+                                     hint="give a tree of numpy arrays with into=, or use ckpt.open") from None
     raise errors.unsupported(f"arrays of {kind.library} are not known to this release")

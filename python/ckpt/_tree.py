@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Tuple
 
-from . import _arrays, errors
+from . import _arrays, _jax, errors
 
 BLOB = "python.json"
 VERSION = 1
@@ -68,11 +68,12 @@ class _Flattener:
     nodes first takes twice as long for many small arrays.
     """
 
-    def __init__(self, own_names: bool) -> None:
+    def __init__(self, own_names: bool, is_saved: bool) -> None:
         self.flat = Flat()
         self.problems: List[str] = []
         self.text: List[str] = []
         self._own_names = own_names
+        self._is_saved = is_saved
         self._looks = _arrays.Looks()
         self._first: Dict[Any, str] = {}
 
@@ -135,6 +136,11 @@ class _Flattener:
         if isinstance(kind, str):
             self.problems.append(f"{name}: {kind}")
             return
+        if library == "jax" and self._is_saved:
+            reason = _jax.refusal_to_save(value, is_alone=not self._own_names)
+            if reason is not None:
+                self.problems.append(f"{name}: {reason}")
+                return
         flat = self.flat
         flat.arrays[name] = value
         flat.kinds[name] = kind
@@ -142,6 +148,8 @@ class _Flattener:
         if address:
             flat.addresses[name] = address
             identity = (address, id(kind))  # one Kind for all of a kind
+        elif library == "jax" and not self._is_saved:
+            identity = None  # names get arrays of their own
         else:
             identity = _arrays.identity(value, library)
         first = name if identity is None else self._first.setdefault(identity, name)
@@ -150,15 +158,16 @@ class _Flattener:
         self.text.append(f'{{"tensor": {_quoted(name if self._own_names else first)}, "library": "{library}"}}')
 
 
-def flatten(tree: Any, own_names: bool = False) -> Flat:
+def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
     """The leaves of a tree. Copies nothing.
 
-    own_names   in the JSON, tied arrays too have their own names
+    own_names   in the JSON, tied arrays too have their own names; for several ranks
+    is_saved    the arrays have data; else they are loaded, and jax arrays are never tied
     errors      Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
     """
     if not isinstance(tree, (dict, list, tuple)):
         raise errors.usage(f"the tree is a {type(tree).__name__}, not a dict, list or tuple")
-    walk = _Flattener(own_names)
+    walk = _Flattener(own_names, is_saved)
     walk.walk(tree, "", 0)
     walk.flat.text = "".join(walk.text)
     if walk.problems:
@@ -249,7 +258,9 @@ def rebuilt(node: Any, array: Callable[[str], Any], name: str = "") -> Any:
 
 
 def with_values(tree: Any, values: Dict[str, Any], name: str = "") -> Any:
-    """The same tree with new plain values: dicts and lists change in place, tuples are replaced. Arrays stay."""
+    """The same tree with new plain values and jax arrays: dicts and lists change in place, tuples are replaced. Other arrays
+    stay.
+    """
     if isinstance(tree, dict):
         for key in tree:
             tree[key] = with_values(tree[key], values, joined(name, key))
@@ -262,4 +273,4 @@ def with_values(tree: Any, values: Dict[str, Any], name: str = "") -> Any:
         if all(new is old for new, old in zip(parts, tree)):
             return tree
         return type(tree)._make(parts) if hasattr(tree, "_make") else type(tree)(parts)
-    return values.get(name, tree) if _arrays.library_of(tree) is None else tree
+    return values.get(name, tree) if _arrays.library_of(tree) in (None, "jax") else tree

@@ -2,6 +2,7 @@
 
     dcp.save(state, checkpoint_id=path, storage_writer=ckpt.dcp.Writer())
     dcp.load(state, checkpoint_id=path, storage_reader=ckpt.dcp.Reader())
+    dcp.async_save(state, checkpoint_id=path, storage_writer=ckpt.dcp.Writer(), async_stager=stager)   # ckpt.dcp.AsyncStager()
 
 The files are those of torch: `.metadata` and `__RANK_NUMBER.distcp`, which FileSystemReader and every command of ckpt read.
 Planning, deduplication and the agreement of the ranks are torch's; libckpt writes the files and publishes them.
@@ -31,10 +32,11 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from . import _arrays, _device, _dtypes, _library, _metadata, errors
+from ._staging import AsyncStager
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
 
-__all__ = ["Reader", "Writer"]
+__all__ = ["AsyncStager", "Reader", "Writer"]
 
 _MOST_COPIED = 1 << 30  # bytes copied for one file from devices or from strided tensors: twice that is in memory
 _MOST_FILE = 16 << 30  # bytes of a file: until then, what the planner returned stays in memory

@@ -18,7 +18,7 @@ from ctypes import byref, c_int, c_void_p
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _comm, _device, _dtypes, _library, _shares, _tree, errors
+from . import _arrays, _comm, _device, _dtypes, _jax, _library, _retention, _shares, _tree, errors
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
 
@@ -162,13 +162,18 @@ class Run:
     """
 
     def __init__(self, path: PathLike, *, every: Optional[int] = None, every_seconds: Optional[float] = None,
-                 staging: int = 0, catch_signals: bool = False, group: Any = None, patience: float = 300) -> None:
+                 staging: int = 0, keep: _retention.Keep = None, catch_signals: bool = False, group: Any = None,
+                 patience: float = 300) -> None:
         """Opens the run's directory; creates it if it does not exist, and removes what a crashed save left in it.
 
         every          should_save: save every N steps
         every_seconds  and when this much time has passed
         staging        bytes of memory that saves are copied to, so that training continues while they are written. 0:
                        `save` returns when the checkpoint is durable
+        keep           which checkpoints to keep; the others are moved to the trash by `ckpt prune --apply`, which runs in the
+                       background after a newer save is durable. A number: the newest ones. Rules by the names of ckpt.toml:
+                       {"last": 3, "every_steps": 5000, "best": {"metric": "loss", "n": 2}}, or as text: "last=3,6h*8".
+                       True: the policy of the store. None: delete nothing
         catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
         group          a process group of torch.distributed, or "world": its ranks save together. Close the run before
                        destroy_process_group
@@ -190,19 +195,27 @@ class Run:
         self._lock = threading.RLock()
         self._handle: Optional[int] = handle.value
         self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
+        self._retention: Optional[_retention.Retention] = None
+        self._unpruned: Optional[Pending] = None  # the rules are applied when this save is durable
         self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._ranks)
+        if keep is not None and keep is not False:
+            try:
+                self._retention = self._agree(lambda: self._rules(keep))
+            except BaseException:
+                self.close()
+                raise
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
              meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
-        """Saves a tree of dict, list and tuple with torch tensors, numpy arrays and plain values (int, float, bool, str,
-        None). An array that occurs twice is stored once.
+        """Saves a tree of dict, list and tuple with torch tensors, numpy arrays, jax arrays and plain values (int, float,
+        bool, str, None). An array that occurs twice is stored once.
 
         Returns when everything was copied (with `staging`) or is durable (without); the tree may change then.
         wait     wait until it is durable in any case
         errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
                  IOFailure
         """
-        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None)))
+        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None, is_saved=True)))
         with self._lock:
             shares = None if self._divider is None else self._divider.divide(step, flat)
             save = c_void_p()
@@ -221,17 +234,19 @@ class Run:
             _check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
             del owners  # the arrays had to live until here
         assert pending.value is not None
-        self._last = made = Pending(self._lock, pending.value, step, self._ranks)
+        self._last = self._unpruned = made = Pending(self._lock, pending.value, step, self._ranks)
         if wait:
             made.wait()
+        self._retain()
         return made
 
     def load(self, step: Union[int, str] = "latest", into: Any = None, *, strict: bool = True) -> LoadReport:
         """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
-        into     arrays are filled in place; plain values are replaced in its dicts and lists. None: a new tree as it was
-                 saved, in the report
+        into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
+                 the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
+                 with jax arrays on the default device
         strict   False: names that only the checkpoint or only the tree has are no error, but in the report
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
@@ -270,6 +285,7 @@ class Run:
         answer = c_int()
         with self._lock:
             _check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
+        self._retain()
         return answer.value != 0
 
     @property
@@ -279,11 +295,14 @@ class Run:
             return bool(_library.library().ckpt_stop_requested(self._open()))
 
     def close(self) -> None:
-        """Waits for saves in flight. errors: the worst failure of a save that was not reported yet"""
+        """Waits for saves in flight, and for `keep`. errors: the worst failure of a save that was not reported yet"""
         with self._lock:
             if self._finalizer.detach() is not None:
                 handle, self._handle, self._last = self._handle, None, None
                 _check(_library.library().ckpt_run_close(handle), self._ranks)
+                self._retain(is_durable=True)
+        if self._retention is not None:
+            self._retention.finish()
 
     def __enter__(self) -> Run:
         return self
@@ -309,6 +328,20 @@ class Run:
         if self._handle is None:
             raise errors.usage(f"{self.path}: the run is closed")
         return self._handle
+
+    def _rules(self, keep: _retention.Keep) -> Optional[_retention.Retention]:
+        """On the rank that applies them."""
+        return _retention.Retention(self.path, keep) if self._ranks is None or self._ranks.rank == 0 else None
+
+    def _retain(self, is_durable: bool = False) -> None:
+        """Applies the rules of `keep` if the last save is durable. Does not wait."""
+        if self._retention is None:
+            return
+        if self._unpruned is not None and (is_durable or self._unpruned.name):
+            self._unpruned = None
+            self._retention.saved()
+        else:
+            self._retention.go_on()
 
     def _settle(self) -> None:
         last, self._last = self._last, None
@@ -429,6 +462,8 @@ class _Loading:
         self._unexpected = [name for name in stored if name not in names]
         self._check_names(strict)
         self._check_kinds()
+        self._first: Dict[Any, str] = {}
+        self._same: Dict[str, str] = {}  # names of jax arrays, and the name that has the same one
         self._targets = self._make_targets()
 
     def _new_tree(self) -> Any:
@@ -480,8 +515,25 @@ class _Loading:
     def _make_targets(self) -> List[Tuple[str, _arrays.Part, _arrays.Target]]:
         return [(name, part, _arrays.Target(part.value, self._flat.kinds[name]._replace(shape=part.extent)))
                 for name, array in self._flat.arrays.items()
-                if name in self._stored.tensors and name not in self._flat.ties
+                if name in self._stored.tensors and name not in self._flat.ties and self._is_first(name, array)
                 for part in _arrays.parts_of(array, self._flat.kinds[name])]
+
+    def _is_first(self, name: str, array: Any) -> bool:
+        """False for a jax array that another name has too, here and in the checkpoint."""
+        if self._flat.kinds[name].library != "jax":
+            return True
+        first = self._first.setdefault((self._stored.tensors[name], id(array)), name)
+        self._same[name] = first
+        return first == name
+
+    def _jax_arrays(self) -> Dict[str, Any]:
+        """New arrays of what was read, by name."""
+        read: Dict[str, Dict[Any, Any]] = {}
+        for name, part, target in self._targets:
+            if name in self._same:
+                read.setdefault(name, {})[part.offset, part.extent] = target.memory.owner
+        made = {first: _jax.assembled(self._flat.arrays[first], read.get(first, {})) for first in set(self._same.values())}
+        return {name: made[first] for name, first in self._same.items()}
 
     def _requests(self) -> List[_library.ReadStruct]:
         reads = []
@@ -507,10 +559,10 @@ class _Loading:
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:
-        """After reading: arrays that are not dense, and plain values."""
+        """After reading: arrays that are not dense, jax arrays, and plain values."""
         for _, _, target in self._targets:
             target.finish()
-        tree = _tree.with_values(self._tree, self._stored.values)
+        tree = _tree.with_values(self._tree, {**self._stored.values, **self._jax_arrays()})
         return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,
                           self._unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
 

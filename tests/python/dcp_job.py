@@ -1,6 +1,7 @@
 """A rank of a torch.distributed job that saves or loads: dcp_job.py WHAT DIRECTORY RANK WORLD. test_dcp.py starts it.
 
 save   saves the same state by torch's writer (stock/) and by ours (ours/, cached0..2/, thread/, process/), lets rank 1 fail, trains
+stage  saves changing states asynchronously by our stager (staged_thread0..2/, staged_process0..2/)
 load   loads them at this world size, by either reader, and compares with what the state was
 """
 import gc
@@ -118,6 +119,36 @@ def save(mesh, directory):
         train(mesh, 6)
 
 
+def stage(mesh, directory):
+    stager = ckpt.dcp.AsyncStager()
+    addresses = set()
+    for kind in (AsyncCheckpointerType.THREAD, AsyncCheckpointerType.PROCESS):
+        for i in range(3):
+            state = state_of(mesh)
+            state["i"] = i
+            done = dcp.async_save(state, checkpoint_id=directory / f"staged_{kind.value}{i}", storage_writer=ckpt.dcp.Writer(),
+                                  async_checkpointer_type=kind, async_stager=stager)
+            for tensor in [*(each.to_local() for each in state["model"].values()), state["sharded"].local_shards()[0].tensor, state["plain"]]:
+                tensor.zero_()
+            state["words"][1]["b"] = 0
+            done.result()
+            del done
+            addresses.add(stager.stage({"w": torch.ones(3)})["w"].data_ptr())
+    assert len(addresses) == 1, "the memory was not kept"
+    stager.close()
+
+
+def load_staged(mesh, directory):
+    for kind in ("thread", "process"):
+        for i in range(3):
+            state = {**state_of(mesh, zeros=True), "i": 7}
+            state.pop("of_rank0", None)
+            state.pop("of_rank1", None)
+            dcp.load(state, checkpoint_id=directory / f"staged_{kind}{i}", storage_reader=ckpt.dcp.Reader())
+            check(state)
+            assert state["i"] == i
+
+
 def load(mesh, directory):
     for path, reader in (("stock", ckpt.dcp.Reader), ("ours", ckpt.dcp.Reader), ("ours", dcp.FileSystemReader),
                          ("cached0", ckpt.dcp.Reader), ("cached2", dcp.FileSystemReader)):
@@ -137,4 +168,4 @@ def load(mesh, directory):
 
 
 if __name__ == "__main__":
-    rank_of_job.main({"save": save, "load": load})
+    rank_of_job.main({"save": save, "load": load, "stage": stage, "load_staged": load_staged})

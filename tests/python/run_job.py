@@ -92,10 +92,18 @@ def leave(mesh, directory):
         raises(ckpt.Error, "", run.close)
 
 
+def keep(mesh, directory):
+    raises(ckpt.Usage, "no rule 'lasst'", lambda: ckpt.Run(directory / "bad", group="world", keep={"lasst": 1}))
+    with ckpt.Run(directory / "kept", every=1, group="world", keep=2, staging=1 << 24) as run:
+        for step in range(1, 7):
+            if run.should_save(step):
+                run.save(step, {"w": torch.ones(5)})
+
+
 def fail_in(run):
     with run:
         raise ValueError("a bad batch")
 
 
 if __name__ == "__main__":
-    rank_of_job.main({"save": save, "load": load, "leave": leave})
+    rank_of_job.main({"save": save, "load": load, "leave": leave, "keep": keep})

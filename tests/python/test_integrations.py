@@ -23,7 +23,7 @@ def test_a_trainer_resumes_with_the_same_losses(tmp_path):
 
     def train(out, last, path=None):
         torch.manual_seed(0)
-        saves = SaveCallback(path or tmp_path / "whole", every=2, staging=1 << 26)
+        saves = SaveCallback(path or tmp_path / "whole", every=2, staging=1 << 26, keep=2)
         arguments = transformers.TrainingArguments(
             output_dir=str(out), max_steps=6, save_strategy="no", logging_steps=1, per_device_train_batch_size=4, report_to=[], use_cpu=True,
             optim="adamw_torch", disable_tqdm=True, seed=7, learning_rate=1e-3, lr_scheduler_type="cosine")
@@ -45,6 +45,7 @@ def test_a_trainer_resumes_with_the_same_losses(tmp_path):
     info = ckpt.open(tmp_path / "run").info
     assert info.step == 6 and info.metrics["loss"] == expected[5]
     assert ckpt.verify(tmp_path / "run").ok and os.listdir(tmp_path / "part") == ["checkpoint-4"]
+    assert sorted(ckpt.open(path).info.step for path in (tmp_path / "run").glob("step-*")) == [4, 6]  # keep=2
 
 
 def test_accelerate_resumes_with_the_same_losses(tmp_path):

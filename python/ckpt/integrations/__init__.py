@@ -1,1 +1,1 @@
-"""Adapters for trainers: ckpt.integrations.transformers, .accelerate, .lightning. Each imports its framework."""
+"""Adapters for trainers, each of which imports its framework: accelerate, deepspeed, jax, keras, lightning, transformers."""

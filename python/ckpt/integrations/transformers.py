@@ -31,9 +31,11 @@ class SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-i
     path     of the run
     every    save every N steps
     staging  bytes of memory that saves are copied to, so that training continues meanwhile: see ckpt.Run
+    keep     which checkpoints to keep: see ckpt.Run
     """
 
-    def __init__(self, path: PathLike, *, every: int, staging: int = 0) -> None:
+    def __init__(self, path: PathLike, *, every: int, staging: int = 0, keep: Any = None) -> None:
+        self._keep = keep
         self._path = os.fspath(path)
         self._every = every
         self._staging = staging
@@ -42,7 +44,7 @@ class SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-i
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Opens the run."""
-        self._run = Run(self._path, every=self._every, staging=self._staging, group=_random.ranks())
+        self._run = Run(self._path, every=self._every, staging=self._staging, keep=self._keep, group=_random.ranks())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> None:
         """Keeps the last numbers, which are the metrics of the next checkpoint."""

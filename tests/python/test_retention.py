@@ -1,0 +1,126 @@
+"""ckpt.Run(keep=...): what no rule keeps is moved to the trash, after a newer save is durable and never before."""
+import os
+import subprocess
+import sys
+import warnings
+
+import ckpt
+import numpy
+import pytest
+from conftest import ROOT
+from test_dcp import job
+
+TREE = {"w": numpy.ones(1000)}
+
+
+def steps(path):
+    return sorted(int(each.name[5:14]) for each in path.glob("step-*.g*"))
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+@pytest.mark.parametrize("staging", [0, 1 << 22])
+def test_the_newest_stay(run_path, staging):
+    with ckpt.Run(run_path, keep=2, staging=staging) as run:
+        for step in range(1, 9):
+            run.save(step, TREE)
+            assert run.latest == step
+            for idle in range(3):
+                run.should_save(step)
+    assert steps(run_path) == [7, 8] and ckpt.verify(run_path).ok
+    trash = ckpt.list(run_path.parent, trash=True)
+    assert len(trash.trash) == 6  # can be restored
+
+
+@pytest.mark.parametrize("keep, expected", [
+    ({"last": 1, "every_steps": 4}, [4, 8, 9]), ({"last": 1, "best": {"metric": "loss", "n": 2}}, [1, 2, 9]),
+    ({"last": 1, "best": [{"metric": "loss", "lower": False}, {"metric": "loss"}]}, [1, 9]), ("last=3", [7, 8, 9]), ({"first": 1, "last": 2}, [1, 8, 9])])
+def test_rules(run_path, keep, expected):
+    with ckpt.Run(run_path, keep=keep) as run:
+        for step in range(1, 10):
+            run.save(step, TREE, metrics={"loss": step / 10})
+    assert steps(run_path) == expected
+
+
+def test_the_store_may_be_further_up_and_have_a_policy(tmp_path):
+    (tmp_path / "ckpt.toml").write_text('[[rule]]\nruns = "prod/*"\nkeep = { last = 3 }\n')
+    for name, expected in (("prod/a", [4, 5, 6]), ("test/a", [1, 2, 3, 4, 5, 6])):
+        with ckpt.Run(tmp_path / name, keep=True) as run:
+            for step in range(1, 7):
+                run.save(step, TREE)
+        assert steps(tmp_path / name) == expected
+    with ckpt.Run(tmp_path / "test/a") as run:  # no keep
+        run.save(7, TREE)
+    assert len(steps(tmp_path / "test/a")) == 7 and (tmp_path / ".ckpt").is_dir() and not (tmp_path / "test/.ckpt").exists()
+
+
+def test_other_runs_and_pins_stay(tmp_path):
+    for name in ("exp", "exp7"):
+        with ckpt.Run(tmp_path / name) as run:
+            run.save(1, TREE)
+            run.save(2, TREE)
+    subprocess.run([os.environ["CKPT"], "pin", "exp7@1", "--store", tmp_path, "--reason", "paper"], check=True, capture_output=True)
+    with ckpt.Run(tmp_path / "exp7", keep={"last": 1, "grace": 0}) as run:
+        run.save(3, TREE)
+        run.save(4, TREE)
+    assert steps(tmp_path / "exp7") == [1, 4] and steps(tmp_path / "exp") == [1, 2]
+
+
+def test_rules_that_are_wrong_are_refused_at_once(run_path):
+    for keep, part in ((0, "less than 1"), ({"lasst": 3}, "no rule 'lasst'"), ({"best": "loss"}, "keep: best is 'loss'"), ("last=x", "x"),
+                       ({"within": "3"}, "3")):
+        with pytest.raises(ckpt.Usage, match=part):
+            ckpt.Run(run_path, keep=keep)
+    with pytest.raises(ckpt.Usage, match="pattern"):
+        ckpt.Run(run_path / "a[1]", keep=3)
+
+
+def test_a_guard_that_stops_is_a_warning_and_deletes_nothing(run_path):
+    with ckpt.Run(run_path) as run:
+        for step in range(1, 8):
+            run.save(step, TREE)
+    with pytest.warns(RuntimeWarning, match="old checkpoints were not deleted.*new or changed") as told:
+        with ckpt.Run(run_path, keep=2) as run:
+            for step in (8, 9, 10):
+                run.save(step, TREE, wait=True)
+    assert len(told) == len({str(each.message) for each in told})  # each once
+    assert len(steps(run_path)) == 10
+    ckpt.prune("exp7", store=run_path.parent, keep_last=2, apply=True, yes=True)
+    with ckpt.Run(run_path, keep=2) as run:
+        run.save(11, TREE)
+    assert steps(run_path) == [10, 11]
+
+
+def test_nothing_is_deleted_before_a_newer_save_is_durable(run_path):
+    """A save that fails deletes nothing, nor does a run that saves nothing."""
+    with ckpt.Run(run_path) as run:
+        run.save(1, TREE)
+        run.save(2, TREE)
+    with ckpt.Run(run_path, keep=1):
+        pass
+    assert steps(run_path) == [1, 2]
+    code = ("import resource, signal, sys; sys.path[:0] = sys.argv[2:]; import conftest, numpy, ckpt\n"
+            "run = ckpt.Run(sys.argv[1], keep=1, staging=1 << 24)\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+            "try:\n    with run:\n        run.save(3, {'w': numpy.ones(1 << 20)})\nexcept ckpt.Error as reason:\n    print(reason.code)")
+    out = subprocess.run([sys.executable, "-c", code, run_path, str(ROOT / "python"), str(ROOT / "tests/python")], capture_output=True, text=True)
+    assert out.stdout.strip() in ("14", "16"), out
+    assert steps(run_path) == [1, 2]
+    with pytest.raises(ZeroDivisionError):
+        with ckpt.Run(run_path, keep=1) as run:
+            raise ZeroDivisionError
+    assert steps(run_path) == [1, 2]
+    with ckpt.Run(run_path, keep=1) as run:
+        with pytest.raises(ckpt.Unsupported):
+            run.save(3, {"x": object()})
+    assert steps(run_path) == [1, 2]
+
+
+def test_a_rank_applies_them_for_all(tmp_path):
+    job("run_job.py", "keep", tmp_path, 2)
+    assert steps(tmp_path / "kept") == [5, 6]
