@@ -44,6 +44,8 @@ struct FormatReader {
 
 struct FormatWriter {
   Result<Skeleton> (*lay_out)(const WriteRequest& request);
+  /// Joins tensors of the source that the target has as one, before any is selected; or null.
+  void (*prepare)(Map& source) = nullptr;
   std::span<const std::string_view> suffixes{};  ///< of targets that it writes without --to
   /// Whether the source's tensors have names that it can write without --names; null: any have.
   bool (*fits)(const Map& source) = nullptr;

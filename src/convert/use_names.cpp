@@ -12,6 +12,7 @@
 
 #include "convert/apply_profile.hpp"
 #include "convert/extras.hpp"
+#include "convert/gated_halves.hpp"
 #include "convert/model_arguments.hpp"
 #include "engine/process/helper_process.hpp"
 #include "format/files/config_dtype.hpp"
@@ -93,6 +94,7 @@ class NamesUse {
     const bool to_hf = names_.to == MapRules::Side::hf;
     Map& map = source_.map;
     note_padding(settings, to_hf);
+    if (to_hf) join_gated_halves(map);
     CKPT_CHECK(apply_profile(
         map, {.profile = *profile, .settings = settings, .to = names_.to, .vocab_multiple = names_.vocab_multiple},
         source_.root));

@@ -123,8 +123,8 @@ TEST_F(MegatronGolden, TheCommonStateMayBeAFile) {
 }
 
 TEST_F(MegatronGolden, FilesOfRanksAreJoined) {
-  for (const char* name : {"legacy_tp2_pp2", "legacy_tp2_pp2_dp2_distopt", "legacy_pp2_dp2_distopt_buckets",
-                           "legacy_moe_ep2_pp2_dp2"}) {
+  for (const char* name :
+       {"legacy_tp2_pp2", "legacy_tp2_pp2_dp2_distopt", "legacy_pp2_dp2_distopt_buckets", "legacy_moe_ep2_pp2_dp2"}) {
     SCOPED_TRACE(name);
     const GoldenCase golden = load_golden(std::string("megatron/") + name);
     const auto source = open(golden.root);
@@ -156,6 +156,32 @@ TEST_F(MegatronGolden, WhatARankDidNotWriteIsIncomplete) {
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Errc::incomplete);
   EXPECT_NE(opened.error().message.find("3 folders of ranks, not 4"), std::string::npos) << opened.error().message;
+}
+
+TEST_F(MegatronGolden, FilesOfRanksThatWereMixedUpAreRefused) {
+  const std::string run = copy(golden_root("megatron/legacy_tp2_pp2")) + "/iter_0000002/";
+  const auto expect_refused = [&] {
+    const auto opened = open(run);
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Errc::corrupt);
+    EXPECT_NE(opened.error().message.find("exchanged or copied"), std::string::npos) << opened.error().message;
+  };
+  fs::rename(run + "mp_rank_00_001", run + "kept");
+  fs::rename(run + "mp_rank_01_001", run + "mp_rank_00_001");
+  fs::rename(run + "kept", run + "mp_rank_01_001");
+  expect_refused();
+  fs::remove_all(run + "mp_rank_00_001");
+  fs::copy(run + "mp_rank_00_000", run + "mp_rank_00_001");
+  expect_refused();
+}
+
+TEST(MegatronWeights, TheRowsOfAFirstLayerShowWhetherItIsGated) {
+  EXPECT_TRUE(megatron::contradicts_gate(128, 64, false));
+  EXPECT_TRUE(megatron::contradicts_gate(64, 64, true));
+  EXPECT_FALSE(megatron::contradicts_gate(128, 64, true));
+  EXPECT_FALSE(megatron::contradicts_gate(64, 64, false));
+  EXPECT_FALSE(megatron::contradicts_gate(129, 64, false));
+  EXPECT_FALSE(megatron::contradicts_gate(100, 64, true));
 }
 
 TEST(MegatronWeights, NamesTellLayerExpertAndCut) {

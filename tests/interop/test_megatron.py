@@ -188,3 +188,20 @@ def test_state_of_megatron_fsdp_belongs_to_its_weights(ckpt, out):
         assert torch.equal(got[f"model.module.{name}"], value)
         for slot, tensor in state[f"module.module.{name}"].items():
             assert torch.equal(got[f"optimizer.state.model.module.{name}.{slot}"], tensor)
+
+
+def test_the_common_state_is_what_megatron_core_asks_for(ckpt, out):
+    """A run without the distributed optimizer, with a loss scale: common.pt has the step and the scale, and no numbers of parameters."""
+    ckpt("convert", RUNS / "legacy_tp2_pp2" / "ckpt", out / "run", "--tp", 2, "--pp", 2)  # without enumerations of another release
+    for file in (out / "run").glob("iter_*/*/model_optim_rng.pt"):
+        state = torch.load(file, weights_only=False)
+        state["optimizer"]["grad_scaler"] = {"scale": torch.tensor([512.0]), "growth_tracker": 3, "hysteresis_tracker": 2}
+        torch.save(state, file)
+    ckpt("convert", out / "run", out / "whole", "--to", "megatron", "--allow-skipped")
+    optimizer = torch.load(out / "whole" / "iter_0000002" / "common.pt", weights_only=False)["optimizer"]
+    assert optimizer["grad_scaler"]["growth_tracker"] == 3 and torch.equal(optimizer["grad_scaler"]["scale"], torch.tensor([512.0]))
+    assert optimizer["optimizer"]["state"] == {"common_step": 2} and not any("params" in group for group in optimizer["optimizer"]["param_groups"])
+    ckpt("convert", out / "whole", out / "ranks", "--tp", 1, "--pp", 1, "--allow-skipped")
+    optimizer = torch.load(out / "ranks" / "iter_0000002" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)["optimizer"]
+    assert torch.equal(optimizer["grad_scaler"]["scale"], torch.tensor([512.0]))
+    assert {float(one["step"]) for one in optimizer["optimizer"]["state"].values()} == {2.0}

@@ -117,6 +117,7 @@ Result<> Conversion::open() {
                                        .ranks_apart = ranks_,
                                        .assets = takes_extras_ ? request_.assets : std::string()}));
   source_ = std::make_unique<Source>(std::move(source));
+  if (target.writer && target.writer->prepare != nullptr) target.writer->prepare(source_->map);
   CKPT_CHECK(check_complete());
   if (request_.materialize) {
     CKPT_TRY(in_place_, check_in_place(session_.io, *source_, request_.target));

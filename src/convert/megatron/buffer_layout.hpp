@@ -67,7 +67,7 @@ struct BucketRules {
 BucketRules bucket_rules(const Value& args);
 
 /// Where weights that lie at `offsets` of a buffer lie in distrib_optim.pt, which lacks the padding at the buckets' ends.
-/// The layout is computed anew, and counts only if it puts every weight where it is.
+/// The layout that the rules give counts only if it puts every weight where it is.
 ///
 /// weights   in the order of `offsets`
 /// elements  of the file's flat tensor

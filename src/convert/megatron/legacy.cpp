@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "convert/formats.hpp"
+#include "convert/gated_halves.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/rank_files.hpp"
 #include "convert/megatron/rank_merge.hpp"
@@ -48,6 +49,7 @@ Format megatron_legacy_format() {
           .has_folders = true,
           .reader = FormatReader{.open = open_legacy},
           .writer = FormatWriter{.lay_out = megatron::lay_out_ranks,
+                                 .prepare = join_gated_halves,
                                  .fits = megatron::fits,
                                  .options = megatron::kRankOptions,
                                  .for_trainers = true,

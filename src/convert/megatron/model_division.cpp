@@ -14,6 +14,7 @@
 namespace ckpt::megatron {
 namespace {
 
+constexpr std::uint64_t kMostPadding = std::uint64_t{1} << 24;  // rows of the vocabulary
 constexpr std::uint64_t kMostWeights = std::uint64_t{1} << 20;  // of all layers and experts
 constexpr std::string_view kExpertAxis = ".experts.experts.";
 constexpr std::string_view kExpertModule = "mlp.experts.";
@@ -79,13 +80,20 @@ struct ModelDivision::Ordered {
 
 ModelForm model_form(const Value& args) {
   const std::string* implementation = text_of(member(args, "transformer_impl"));
+  const auto inner = count_argument(args, "ffn_hidden_size");
+  const auto of_expert = count_argument(args, "moe_ffn_hidden_size");
+  const std::string* tokenizer = text_of(member(args, "tokenizer_type"));
+  auto vocabulary = count_argument(args, "vocab_size");
+  if (vocabulary && tokenizer != nullptr && *tokenizer == "NullTokenizer") ++*vocabulary;  // see model_arguments()
   return {.is_local = implementation != nullptr && *implementation == "local",
           .is_grouped = is_set(args, "moe_grouped_gemm"),
           .is_gated = is_set(args, "swiglu"),
           .is_tied = !is_set(args, "untie_embeddings_and_output_weights"),
-          .vocabulary = count_argument(args, "vocab_size"),
+          .vocabulary = vocabulary,
           .vocabulary_multiple = count_argument(args, "make_vocab_size_divisible_by").value_or(1),
-          .heads = count_argument(args, "num_attention_heads")};
+          .heads = count_argument(args, "num_attention_heads"),
+          .feed_forward = inner,
+          .expert_feed_forward = of_expert ? of_expert : inner};
 }
 
 std::uint64_t count_layers(const std::vector<WholeWeight>& weights) {
@@ -168,12 +176,20 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
     std::uint64_t rows = out.shape.front();
     if (form_.vocabulary && *form_.vocabulary <= rows) {
       CKPT_TRY(const std::uint64_t multiple, checked_mul(form_.vocabulary_multiple, ranks));
-      if (*form_.vocabulary > UINT64_MAX - multiple) return refuse("its vocabulary is too large", {});
+      if (multiple > kMostPadding)
+        return refuse(fmt::format("make_vocab_size_divisible_by {} is too large", form_.vocabulary_multiple), {});
       rows = round_up(*form_.vocabulary, multiple);
     }
     rows_ = rows;
     out.part.front() = rows;
   }
+  const bool is_shared = whole.name.find("shared_experts.") != std::string::npos;
+  const auto inner = out.is_expert ? form_.expert_feed_forward : form_.feed_forward;
+  if (out.weight.is_gated && !is_shared && inner && !out.shape.empty() &&
+      contradicts_gate(out.shape.front(), *inner, form_.is_gated))
+    return refuse(fmt::format("it has {} rows, but the run's arguments say {} and swiglu {}", out.shape.front(), *inner,
+                              form_.is_gated ? "True" : "False"),
+                  {});
   const std::uint64_t halves = out.weight.is_gated && form_.is_gated ? 2 : 1;
   if (out.weight.cut == Cut::unknown && ranks > 1)
     return refuse("cannot tell how tensor-parallel ranks split it", "--tp 1");

@@ -24,13 +24,15 @@ struct WholeWeight {
 
 /// How a run's modules hold their weights.
 struct ModelForm {
-  bool is_local = false;                      ///< layers have norms of their own (--transformer-impl local)
-  bool is_grouped = false;                    ///< experts are one module (--moe-grouped-gemm)
-  bool is_gated = false;                      ///< SwiGLU and the like
-  bool is_tied = false;                       ///< the output layer is the embedding
-  std::optional<std::uint64_t> vocabulary{};  ///< without padding
-  std::uint64_t vocabulary_multiple = 1;      ///< the padded one is a multiple of it, for each tensor-parallel rank
-  std::optional<std::uint64_t> heads{};       ///< of attention
+  bool is_local = false;                        ///< layers have norms of their own (--transformer-impl local)
+  bool is_grouped = false;                      ///< experts are one module (--moe-grouped-gemm)
+  bool is_gated = false;                        ///< SwiGLU and the like
+  bool is_tied = false;                         ///< the output layer is the embedding
+  std::optional<std::uint64_t> vocabulary{};    ///< without padding
+  std::uint64_t vocabulary_multiple = 1;        ///< the padded one is a multiple of it, for each tensor-parallel rank
+  std::optional<std::uint64_t> heads{};         ///< of attention
+  std::optional<std::uint64_t> feed_forward{};  ///< inner size of layers without experts
+  std::optional<std::uint64_t> expert_feed_forward{};  ///< likewise, of an expert
 };
 
 /// By a run's arguments.

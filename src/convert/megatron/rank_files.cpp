@@ -71,12 +71,15 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.layers = count_argument(run, "num_layers");
   out.is_gated = is_set(run, "swiglu");
   out.buckets = bucket_rules(run);
+  out.has_arguments = args != nullptr;
   out.feed_forward = count_argument(run, "ffn_hidden_size");
+  const auto of_expert = count_argument(run, "moe_ffn_hidden_size");
+  out.expert_feed_forward = of_expert ? of_expert : out.feed_forward;
   if (const auto rank = count_argument(run, "q_lora_rank")) out.latent_rows.emplace("linear_q_down_proj", *rank);
   if (const auto rank = count_argument(run, "kv_lora_rank"))
     out.latent_rows.emplace("linear_kv_down_proj", *rank + size("qk_pos_emb_head_dim", 0));
   out.has_distributed_state = is_set(run, "use_distributed_optimizer") && !is_set(run, "no_save_optim");
-  out.is_tied = args == nullptr || !is_set(run, "untie_embeddings_and_output_weights");
+  out.is_tied = args != nullptr && !is_set(run, "untie_embeddings_and_output_weights");
   return out;
 }
 

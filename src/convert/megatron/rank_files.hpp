@@ -33,14 +33,16 @@ struct RunShape {
   std::uint64_t tensor = 1;
   std::uint64_t pipeline = 1;
   std::uint64_t expert = 1;
-  std::uint64_t expert_tensor = 1;                     ///< tensor-parallel ranks of an expert
-  std::uint64_t chunks = 1;                            ///< of each pipeline stage, with the interleaved schedule
-  std::optional<std::uint64_t> layers{};               ///< of the whole model
-  bool is_gated = false;                               ///< SwiGLU and the like
-  bool is_tied = true;                                 ///< the output layer is the embedding
-  BucketRules buckets{};                               ///< of the distributed optimizer
-  bool has_distributed_state = false;                  ///< that optimizer's state was saved
+  std::uint64_t expert_tensor = 1;        ///< tensor-parallel ranks of an expert
+  std::uint64_t chunks = 1;               ///< of each pipeline stage, with the interleaved schedule
+  std::optional<std::uint64_t> layers{};  ///< of the whole model
+  bool is_gated = false;                  ///< SwiGLU and the like
+  bool is_tied = true;                    ///< the output layer is the embedding
+  BucketRules buckets{};                  ///< of the distributed optimizer
+  bool has_distributed_state = false;     ///< that optimizer's state was saved
+  bool has_arguments = false;
   std::optional<std::uint64_t> feed_forward{};         ///< inner size of layers without experts
+  std::optional<std::uint64_t> expert_feed_forward{};  ///< likewise, of an expert
   std::map<std::string, std::uint64_t> latent_rows{};  ///< of the down projections of multi-latent attention
   Meta meta{};
 };

@@ -23,6 +23,7 @@ class GridBuild {
     const bool has_other_stages = options_.pp != 0 && argument("pipeline_model_parallel_size") != options_.pp;
     const auto own_chunks = argument("virtual_pipeline_model_parallel_size");
     grid_.chunks = options_.vpp != 0 ? options_.vpp : has_other_stages ? 1 : own_chunks.value_or(1);
+    if (grid_.pipeline == 1 && options_.vpp > 1) return refuse("--vpp needs at least two pipeline stages", "--pp 2");
     if (grid_.pipeline == 1) grid_.chunks = 1;
     if (grid_.tensor > kMostTargetRanks || grid_.pipeline > kMostTargetRanks || grid_.expert > kMostTargetRanks ||
         grid_.tensor * grid_.pipeline > kMostTargetRanks ||

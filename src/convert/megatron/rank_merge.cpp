@@ -71,11 +71,14 @@ class RankMerge {
   }
 
   Result<> collect() {
-    bool is_local = false;
-    for (const RankFiles& rank : ranks_.files)
-      is_local = is_local || std::ranges::any_of(rank.model.tensors, [](const Tensor& tensor) {
-                   return tensor.name.find(".input_layernorm.") != std::string::npos;
-                 });
+    const auto any_has = [&](std::string_view text) {
+      return std::ranges::any_of(ranks_.files, [&](const RankFiles& rank) {
+        return std::ranges::any_of(rank.model.tensors,
+                                   [&](const Tensor& one) { return one.name.find(text) != std::string::npos; });
+      });
+    };
+    // Of multi-latent attention torch_dist has the local layers' own names.
+    const bool is_local = any_has(".input_layernorm.") && !any_has(".linear_kv_up_proj.");
     for (std::size_t r = 0; r < ranks_.files.size(); ++r) {
       const Map& model = ranks_.files[r].model;
       for (std::size_t t = 0; t < model.tensors.size(); ++t) {
@@ -112,21 +115,25 @@ class RankMerge {
 
   /// The halves of a gated layer are joined in another way than the rows of one that is not.
   Result<> check_gate(const Part& part) const {
-    if (!part.weight.is_gated || part.weight.name.find("experts.") != std::string::npos || !shape_.feed_forward)
-      return {};
+    const std::string& name = part.weight.name;
+    if (!part.weight.is_gated || name.find("shared_experts.") != std::string::npos) return {};
+    if (!shape_.has_arguments && cuts_of(part) > 1)
+      return unsupported(name, "the run's arguments are missing, which say whether it is gated (--swiglu)");
+    const auto inner = part.weight.expert ? shape_.expert_feed_forward : shape_.feed_forward;
     const std::uint64_t rows = part.shape[0] * cuts_of(part);
-    const bool is_double = rows % 2 == 0 && rows / 2 == *shape_.feed_forward;
-    if (shape_.is_gated ? rows != *shape_.feed_forward : !is_double) return {};
-    return contradiction(part.weight.name,
-                         fmt::format("{}: it has {} rows, but the arguments say ffn_hidden_size {} and swiglu {}",
-                                     part.weight.name, rows, *shape_.feed_forward, shape_.is_gated ? "True" : "False"));
+    if (!inner || !contradicts_gate(rows, *inner, shape_.is_gated)) return {};
+    return contradiction(name, fmt::format("{}: it has {} rows, but the arguments say {} and swiglu {}", name, rows,
+                                           *inner, shape_.is_gated ? "True" : "False"));
   }
 
   Result<> check_cut(const Part& part) const {
     const std::uint64_t cuts = cuts_of(part);
     std::string reason;
-    if (part.weight.cut == Cut::unknown && shape_.tensor > 1) {
-      reason = "how tensor-parallel ranks divide it is not known";
+    const bool is_of_experts = part.weight.name.find(".experts.") != std::string::npos;
+    if (part.weight.cut == Cut::unknown && (shape_.tensor > 1 || (shape_.expert > 1 && is_of_experts))) {
+      reason = "how ranks divide it is not known";
+    } else if (part.weight.name.starts_with(kPredictionLayers) && shape_.pipeline > 1) {
+      reason = "multi-token prediction layers of a pipeline are not supported";
     } else if (part.weight.expert && shape_.tensor > 1 && cuts != shape_.tensor) {
       reason = "experts with another tensor-parallel size than the rest of the model are not supported";
     } else if (part.weight.cut == Cut::rows && part.shape.size() < 2) {
@@ -138,11 +145,14 @@ class RankMerge {
     } else if (!part.shape.empty() && std::ranges::max(part.shape) > UINT64_MAX / cuts) {
       reason = "it is too large";
     }
-    if (reason.empty()) return {};
+    return reason.empty() ? Result<>{} : unsupported(part.weight.name, reason);
+  }
+
+  tl::unexpected<Error> unsupported(const std::string& name, const std::string& reason) const {
     return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: {}: {}", root_, part.weight.name, reason),
+                 .message = fmt::format("{}: {}: {}", root_, name, reason),
                  .file = root_,
-                 .tensor = part.weight.name,
+                 .tensor = name,
                  .hint = "save with --ckpt-format torch_dist, which stores whole tensors"});
   }
 

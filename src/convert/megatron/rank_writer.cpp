@@ -62,6 +62,7 @@ class RankWriter {
                     "--tp 1, or --names megatron for a model of transformers");
     std::vector<std::string> names;
     for (const WholeWeight& weight : weights_) names.push_back(weight.name);
+    note_padding(form);
     CKPT_TRY(ModelDivision division, ModelDivision::make(std::move(weights_), form, grid, request_.target));
     RankTarget target(*request_.source, std::move(grid), std::move(division));
     target.id = request_.id;
@@ -109,6 +110,17 @@ class RankWriter {
         own.slots.emplace(tensor.slot, request_.tensors[i].tensor);
       }
     }
+  }
+
+  void note_padding(const ModelForm& form) {
+    const auto embedding = std::ranges::find(weights_, kEmbedding, &WholeWeight::name);
+    if (embedding == weights_.end() || embedding->shape.empty() || !form.vocabulary) return;
+    const std::uint64_t rows = embedding->shape.front();
+    if (*form.vocabulary < rows)
+      padding_ = fmt::format(
+          "vocabulary of {} tokens: rows {} to {} of the embedding and the output layer are padding, of which the target has "
+          "what its size needs",
+          *form.vocabulary, *form.vocabulary, rows - 1);
   }
 
   /// The arguments by which Megatron-LM checks that the files are for a run of this size.
@@ -231,6 +243,7 @@ class RankWriter {
 
   void report(const RankTarget& target, std::vector<Finding>& notes) const {
     report_left_out(request_, state_, notes);
+    if (!padding_.empty()) notes.push_back({.text = padding_});
     std::vector<std::string> items;
     const bool has_fp8 = args_ != nullptr && text_of(member(*args_, "fp8")) != nullptr;
     for (const std::string& name : state_.names(Kind::item))
@@ -249,6 +262,7 @@ class RankWriter {
   std::vector<WholeWeight> weights_{};
   std::vector<WeightState> states_{};
   std::vector<std::string> made_masters_{};
+  std::string padding_{};  // a note
 };
 
 }  // namespace

@@ -91,4 +91,8 @@ Weight weight_of(std::string_view name, bool is_local) {
   return out;
 }
 
+bool contradicts_gate(std::uint64_t rows, std::uint64_t inner, bool is_gated) {
+  return is_gated ? rows == inner : rows % 2 == 0 && rows / 2 == inner;
+}
+
 }  // namespace ckpt::megatron

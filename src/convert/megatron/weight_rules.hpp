@@ -11,6 +11,8 @@ inline constexpr std::string_view kLayers = "decoder.layers.";  ///< before the 
 inline constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
 inline constexpr std::string_view kOutput = "output_layer.weight";
 
+inline constexpr std::string_view kPredictionLayers = "mtp.layers.";
+
 /// How tensor-parallel ranks divide a weight.
 enum class Cut : std::uint8_t {
   none,     ///< every rank has all of it
@@ -33,5 +35,9 @@ struct Weight {
 /// source     megatron/core/models/gpt/gpt_layer_specs.py (sharded_state_dict_keys_map), tensor_parallel/layers.py,
 ///            transformer/mlp.py, transformer/moe/experts.py
 Weight weight_of(std::string_view name, bool is_local);
+
+/// Whether the rows of a first linear layer are those of the other kind: twice its inner size without gated units, or
+/// once with them. Other numbers of rows contradict nothing: sizes may differ by layer.
+bool contradicts_gate(std::uint64_t rows, std::uint64_t inner, bool is_gated);
 
 }  // namespace ckpt::megatron
