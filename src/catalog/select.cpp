@@ -257,20 +257,21 @@ class Selection {
         if (at(i).created <= now_ && (!reference || *reference < at(i).created)) reference = at(i).created;
       }
     }
-    std::vector<std::size_t> kept;
+    std::vector<Pick> kept;  // with 1 for one that is older, but follows one that is young enough
     bool young = false;
     for (const std::size_t i : candidates_) {
       const Time created = at(i).created;
       const bool future = created > now_ || !reference;  // without a reference all are from the future
       const Duration age = future ? Duration{} : elapsed(created, *reference);
-      young = young || (!future && age < rule_.duration);
+      const bool is_young = future || age < rule_.duration;
+      young = young || (is_young && !future);
       if (young || future) {
-        kept.push_back(i);
+        kept.push_back({i, is_young ? 0 : 1});
       } else {
         refuse(i, Verdict::Kind::too_old, age.count());
       }
     }
-    for (std::size_t i = kept.size(); i-- > 0;) picks_.push_back({kept[i], 0});
+    picks_.insert(picks_.end(), kept.rbegin(), kept.rend());
   }
 
   /// NaN; and infinitely good, which no training is: else it would be the best forever.

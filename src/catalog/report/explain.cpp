@@ -61,7 +61,7 @@ std::string kept_text(Verdict::Kind kind, const Reason& reason, const Rule& rule
     case Rule::Kind::every:
       return fmt::format("at least {} after the last one kept", distance_text(rule));
     case Rule::Kind::within:
-      return fmt::format("within {}", duration_text(rule.duration));
+      return fmt::format("{} {}", reason.value == 0 ? "within" : "after a step within", duration_text(rule.duration));
     case Rule::Kind::best:
       return fmt::format("in the best {} by {} ({}: {})", count_text(rule.count), rule.metric, ordinal(reason.rank),
                          about.value);
