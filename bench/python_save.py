@@ -3,8 +3,9 @@
 
     CKPT_LIBRARY=build/release/lib/libckpt.so.1 bench/python_save.py --gib 4 --device cuda --rounds 3 /scratch/bench
 
-Rows: torch.save + fsync; torch's dcp.save with 1 and 2 threads; dcp.async_save (its default stager); dcp.save and dcp.async_save with
-ckpt.dcp.Writer; ckpt.Run.save without staging memory, and with enough of it for a whole save.
+Rows: torch.save + fsync; torch's dcp.save with 1 and 2 threads; dcp.async_save with its default stager and with one that is kept; dcp.save
+and dcp.async_save with ckpt.dcp.Writer, the latter also with a ckpt.dcp.AsyncStager that is kept; ckpt.Run.save without staging memory, and
+with enough of it for a whole save.
 Columns, the medians of the rounds, in seconds: "blocks" is how long the call keeps the training loop, "total" ends when the
 checkpoint is durable (torch's own writers sync their files, not their directory), "load" reads it back, from the page cache
 if --drop-caches cannot drop it. GiB/s is size by total.
@@ -89,9 +90,15 @@ def drop(result):
     """dcp.save returns metadata, nothing to wait for."""
 
 
-def dcp_async(name, writer, reader):
-    return Way(name, lambda state, path: dcp.async_save(state, storage_writer=writer(path)).result,
+def dcp_async(name, writer, reader, **stager):
+    """`stager` is kept between saves, as in training."""
+    return Way(name, lambda state, path: dcp.async_save(state, storage_writer=writer(path), **stager).result,
                lambda state, path: dcp.load(state, storage_reader=reader(path)))
+
+
+def stock_stager(is_cuda):
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+    return DefaultStager(StagingOptions(use_pinned_memory=is_cuda, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=is_cuda))
 
 
 def our_dcp(threads):
@@ -179,14 +186,20 @@ def main():
     directory = options.directory / f"python_save.{os.getpid()}"
     directory.mkdir(parents=True)
     ways = [torch_save(), stock_dcp(1), stock_dcp(2), dcp_async("dcp.async_save", dcp.FileSystemWriter, dcp.FileSystemReader), our_dcp(2), our_dcp(4),
-            dcp_async("dcp.async_save, ckpt.dcp.Writer", ckpt.dcp.Writer, ckpt.dcp.Reader), run_save(0), run_save(size + size // 8 + (64 << 20))]
+            dcp_async("dcp.async_save, kept stager", dcp.FileSystemWriter, dcp.FileSystemReader, async_stager=stock_stager(device.type == "cuda")),
+            dcp_async("dcp.async_save, ckpt.dcp.Writer", ckpt.dcp.Writer, ckpt.dcp.Reader),
+            dcp_async("the same, ckpt.dcp.AsyncStager", ckpt.dcp.Writer, ckpt.dcp.Reader, async_stager=ckpt.dcp.AsyncStager()), run_save(0), run_save(size + size // 8 + (64 << 20))]
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     print(f"{size / GIB:.2f} GiB in {len(state)} tensors on {where}, torch {torch.__version__}, {os.cpu_count()} CPUs, {options.rounds} rounds")
     print(f"{'':36}{'blocks s':>10}{'total s':>10}{'GiB/s':>8}{'load s':>10}")
     try:
         for way in ways:
             if options.only in way.name:
-                blocked, total, load = measure(way, state, directory, device, options.rounds)
+                try:
+                    blocked, total, load = measure(way, state, directory, device, options.rounds)
+                except KeyError as error:  # torch 2.11: its DefaultStager cannot copy types
+                    print(f"{way.name:36}fails: {error!r}", flush=True)
+                    continue
                 print(f"{way.name:36}{blocked:10.3f}{total:10.3f}{size / GIB / total:8.2f}{load:10.3f}", flush=True)
                 way.close()
     finally:
