@@ -15,6 +15,7 @@ find_package(SQLiteCpp REQUIRED)
 find_path(tomlplusplus_include toml++/toml.h REQUIRED)  # headers only, so that nothing is linked
 pkg_check_modules(isal REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 if(CKPT_MPI)
   find_package(MPI COMPONENTS C)

@@ -29,6 +29,6 @@ endforeach()
 
 # The licences of what is inside.
 foreach(package libaec0 libcli11-dev libexpected-dev libfmt-dev libhdf5-dev libisal2 libsqlite3-dev libsqlitecpp-dev libstdc++6
-        libtomlplusplus-dev liburing-dev libxxhash0 libzstd-dev nlohmann-json3-dev zlib1g)
+        libtomlplusplus-dev liburing-dev libxxhash0 libyaml-dev libzstd-dev nlohmann-json3-dev zlib1g)
   install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses RENAME ${package})
 endforeach()

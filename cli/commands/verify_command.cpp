@@ -199,7 +199,8 @@ Answer run_scrub(Context& context) {
   const VerifyRequest each{.quick = request->quick, .finite = request->finite};
   auto report = ask_alone(context, [&](Session& session) {
     auto scrubbed = scrub(session, *request, [&](const ScrubItem& item) { print_item(context, item, each); });
-    record_scrub(session.io, *request, scrubbed);
+    // A name without a checkpoint is a slip of the hand: it says nothing about the store.
+    if (scrubbed || scrubbed.error().code != Errc::not_found) record_scrub(session.io, *request, scrubbed);
     return scrubbed;
   });
   if (!report) {

@@ -77,9 +77,13 @@ Value as_arguments(const naming::Settings& settings) {
   Dict dict;
   for (const auto& [name, value] : settings.all())
     dict.items.emplace_back(std::make_shared<Value>(Value{name}), std::make_shared<Value>(as_value(value)));
+  return as_namespace(std::move(dict));
+}
+
+Value as_namespace(Dict attributes) {
   return {Opaque{.global = "argparse.Namespace",
                  .args = std::make_shared<Value>(Value{List{.kind = List::Kind::tuple}}),
-                 .state = std::make_shared<Value>(Value{std::move(dict)}),
+                 .state = std::make_shared<Value>(Value{std::move(attributes)}),
                  .is_new = true}};
 }
 

@@ -13,5 +13,7 @@ naming::Settings model_arguments(const Map& map);
 
 /// The same as an object, an argparse.Namespace.
 Value as_arguments(const naming::Settings& settings);
+/// One with these attributes.
+Value as_namespace(Dict attributes);
 
 }  // namespace ckpt

@@ -136,7 +136,8 @@ TEST_F(CppApi, ACallbackGetsTheOutcomeOnceAlsoWhereTheSaveHasEnded) {
   };
   auto save = run->begin(1);
   ASSERT_TRUE(save) << save.error().json;
-  ASSERT_TRUE(save->blob("b", std::vector<std::byte>(3)));
+  const std::vector<std::byte> bytes(3);
+  ASSERT_TRUE(save->blob("b", bytes));
   auto pending = save->commit();
   ASSERT_TRUE(pending) << pending.error().json;
   ASSERT_TRUE(pending->on_durable(count));

@@ -196,6 +196,13 @@ def case_with_q_a_scrub_prints_damage_and_nothing_else(sh):
         check(line in lines, f"{line}: not in {lines}")
 
 
+def case_a_mistyped_run_is_not_the_stores_last_verification(sh):
+    store(sh)
+    scrub(sh)
+    sh.run("verify", "--all", "lama", "--store", "store", code=10)
+    check(sh.document("status", "--store", "store")["data"]["last_verify"]["exit_code"] == 0, "recorded")
+
+
 def case_prune_keeps_the_newest_that_a_scrub_verified(sh):
     store(sh)
     sh.run("verify", "--all", "--store", "store")

@@ -205,3 +205,26 @@ def test_the_common_state_is_what_megatron_core_asks_for(ckpt, out):
     optimizer = torch.load(out / "ranks" / "iter_0000002" / "mp_rank_00" / "model_optim_rng.pt", weights_only=False)["optimizer"]
     assert torch.equal(optimizer["grad_scaler"]["scale"], torch.tensor([512.0]))
     assert {float(one["step"]) for one in optimizer["optimizer"]["state"].values()} == {2.0}
+
+
+def test_a_run_of_megatron_bridge_has_its_sizes_in_yaml(ckpt, out):
+    """A run without args: run_config.yaml describes the model, train_state.pt how far it is."""
+    ckpt("convert", RUNS / "torch_dist_flattened_tp2_pp2_dp2" / "ckpt", out / "run", "--to", "megatron")
+    ckpt("convert", out / "run", out / "expected", "--to", "safetensors", "--names", "hf", "--only", "weights")
+    iteration = out / "run" / "iter_0000002"
+    common = torch.load(iteration / "common.pt", weights_only=False)
+    args = common.pop("args")
+    torch.save(common, iteration / "common.pt")
+    torch.save({"step": torch.tensor(2, dtype=torch.int32), "consumed_train_samples": torch.tensor(8, dtype=torch.int32)}, iteration / "train_state.pt")
+    same = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "kv_channels", "normalization", "rotary_base",
+            "rotary_percent", "position_embedding_type", "add_bias_linear", "add_qkv_bias", "qk_layernorm", "tensor_model_parallel_size")
+    model = {name: getattr(args, name) for name in same}
+    model |= {"vocab_size": VOCABULARY + 1, "gated_linear_unit": True, "layernorm_epsilon": args.layernorm_epsilon, "seq_length": args.max_position_embeddings,
+              "share_embeddings_and_output_weights": False, "activation_func": {"_target_": "torch.nn.functional.silu", "_call_": False}}
+    yaml = pytest.importorskip("yaml")
+    (iteration / "run_config.yaml").write_text(yaml.safe_dump({"checkpoint": {"save_optim": True}, "model": model}))
+    ckpt("convert", out / "run", out / "hf", "--to", "safetensors", "--names", "hf", "--only", "weights", "--dtype", "bf16", "--allow-skipped")
+    got, expected = load_file(out / "hf" / "model.safetensors"), load_file(out / "expected" / "model.safetensors")
+    assert got.keys() == expected.keys() and all(torch.equal(got[name], expected[name].to(torch.bfloat16)) for name in got)
+    ckpt("convert", out / "run", out / "all.safetensors", "--allow-skipped")
+    assert load_file(out / "all.safetensors")["train_state.consumed_train_samples"] == 8

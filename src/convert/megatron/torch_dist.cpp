@@ -16,10 +16,14 @@
 #include "convert/megatron/flattened_state.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/run_arguments.hpp"
+#include "convert/megatron/run_config.hpp"
 #include "convert/megatron/source_state.hpp"
 #include "convert/megatron/writer.hpp"
+#include "convert/model_arguments.hpp"
 #include "convert/torch_archive.hpp"
+#include "format/hash.hpp"
 #include "format/text/error_context.hpp"
+#include "format/text/yaml.hpp"
 #include "format/torch/flatten_state.hpp"
 
 namespace ckpt {
@@ -31,7 +35,11 @@ using megatron::Layout;
 constexpr std::array kTrackers{megatron::kTracker};
 constexpr std::array<std::string_view, 1> kSteps{"iter_#"};
 constexpr std::array<std::string_view, 1> kMarkers{"metadata.json"};
-constexpr std::array<std::string_view, 4> kOwnNames{".metadata", "metadata.json", "integrity.json", megatron::kTracker};
+constexpr std::array<std::string_view, 5> kOwnNames{".metadata", "metadata.json", "integrity.json",
+                                                    "latest_train_state.pt", megatron::kTracker};
+constexpr std::string_view kRunConfig = "run_config.yaml";
+constexpr std::string_view kTrainState = "train_state.pt";
+constexpr std::uint64_t kMostConfigBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostCommonBytes = std::uint64_t{16} << 20;
 
 Result<std::optional<Match>> detect_torch_dist(const Place& place) {
@@ -209,10 +217,16 @@ Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
   return {};
 }
 
+/// A torch.save file of the checkpoint, beside its data files.
+Result<Map> open_file(Io& io, const std::string& root, std::string_view name, const ReadOptions& options) {
+  CKPT_TRY(Map out, torch_format().reader->open(io, join_path(root, name), options));
+  for (MapFile& file : out.files) file.path = name;
+  return out;
+}
+
 /// The same in a file of its own, which is a part of the checkpoint.
 Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
-  CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, megatron::kCommonFile), options));
-  for (MapFile& file : common.files) file.path = megatron::kCommonFile;
+  CKPT_TRY(Map common, open_file(io, root, megatron::kCommonFile, options));
   for (Tensor& tensor : common.tensors) {
     if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", megatron::kCommonFile, tensor.name);
     // torch's Adam counts its steps for each weight, and all have the same: optimizer.param_state.<number>.step, or
@@ -225,6 +239,37 @@ Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& op
     top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
   megatron::read_run_arguments(Value{std::move(top)}, map.meta);
   return join_maps(map, std::move(common), "", root);
+}
+
+/// How far a run of Megatron-Bridge is: the counters of its loop, as tensors of one element.
+Result<> join_train_state(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
+  CKPT_TRY(Map state, open_file(io, root, kTrainState, options));
+  for (Tensor& tensor : state.tensors) {
+    tensor.name = fmt::format("train_state.{}", tensor.name);
+    tensor.path.clear();
+    if (tensor.role != Role::blob) tensor.role = Role::slot;
+    tensor.slot = tensor.role == Role::slot ? "train_state" : "";
+  }
+  return join_maps(map, std::move(state), "", root);
+}
+
+/// What Megatron-Bridge keeps in place of the arguments. A file that is not one is left alone, as an extra.
+Result<> read_run_config(Io& io, const std::string& root, Map& map) {
+  if (std::ranges::any_of(map.objects, [](const NamedObject& object) { return object.name == kArguments; })) return {};
+  CKPT_TRY(const std::string text, read_small_file(io, join_path(root, kRunConfig), kMostConfigBytes));
+  const auto document = parse_yaml(text);
+  const auto arguments = document ? megatron::arguments_of(*document) : std::nullopt;
+  if (!arguments) return {};
+  Dict common;
+  common.items.emplace_back(std::make_shared<Value>(Value{std::string(kArguments)}),
+                            std::make_shared<Value>(*arguments));
+  megatron::read_run_arguments(Value{std::move(common)}, map.meta);
+  map.objects.push_back({.name = std::string(kArguments), .value = *arguments});
+  Hasher identity;
+  identity.update(map.metadata_hash);
+  identity.update(text);
+  map.metadata_hash = identity.digest().hex();
+  return {};
 }
 
 Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& options) {
@@ -243,6 +288,8 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
   } else {
     CKPT_CHECK(read_common_item(io, root, map));
   }
+  if (has(kRunConfig)) CKPT_CHECK(read_run_config(io, root, map));
+  if (has(kTrainState)) CKPT_CHECK(join_train_state(io, root, options, map));
   CKPT_CHECK(resolve_buckets(io, root, map));
   CKPT_CHECK(megatron::unflatten_state(map));
   note_forms(map);
