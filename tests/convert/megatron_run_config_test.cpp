@@ -5,8 +5,8 @@
 
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/run_config.hpp"
+#include "format/files/yaml.hpp"
 #include "format/model/object_tree.hpp"
-#include "format/text/yaml.hpp"
 
 namespace ckpt {
 namespace {

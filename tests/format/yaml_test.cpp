@@ -5,8 +5,8 @@
 #include <string>
 #include <variant>
 
+#include "format/files/yaml.hpp"
 #include "format/model/object_tree.hpp"
-#include "format/text/yaml.hpp"
 
 namespace ckpt {
 namespace {

@@ -21,9 +21,9 @@
 #include "convert/megatron/writer.hpp"
 #include "convert/model_arguments.hpp"
 #include "convert/torch_archive.hpp"
+#include "format/files/yaml.hpp"
 #include "format/hash.hpp"
 #include "format/text/error_context.hpp"
-#include "format/text/yaml.hpp"
 #include "format/torch/flatten_state.hpp"
 
 namespace ckpt {
@@ -253,7 +253,7 @@ Result<> join_train_state(Io& io, const std::string& root, const ReadOptions& op
   return join_maps(map, std::move(state), "", root);
 }
 
-/// What Megatron-Bridge keeps in place of the arguments. A file that is not one is left alone, as an extra.
+/// What Megatron-Bridge keeps instead of the arguments. A file that is not one is left alone, as an extra.
 Result<> read_run_config(Io& io, const std::string& root, Map& map) {
   if (std::ranges::any_of(map.objects, [](const NamedObject& object) { return object.name == kArguments; })) return {};
   CKPT_TRY(const std::string text, read_small_file(io, join_path(root, kRunConfig), kMostConfigBytes));

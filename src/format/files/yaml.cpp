@@ -1,4 +1,4 @@
-#include "format/text/yaml.hpp"
+#include "format/files/yaml.hpp"
 
 #include <fmt/format.h>
 #include <yaml.h>
