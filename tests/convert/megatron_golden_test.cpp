@@ -158,6 +158,19 @@ TEST_F(MegatronGolden, WhatARankDidNotWriteIsIncomplete) {
   EXPECT_NE(opened.error().message.find("3 folders of ranks, not 4"), std::string::npos) << opened.error().message;
 }
 
+TEST_F(MegatronGolden, ADirectoryOfAnotherIterationsNameIsWarnedOf) {
+  for (const char* name : {"legacy_tp2_pp2", "torch_dist_flattened_tp2_pp2_dp2"}) {
+    const std::string run = copy(golden_root(std::string("megatron/") + name));
+    fs::rename(run + "/iter_0000002", run + "/iter_0000009");
+    const auto source = open(run + "/iter_0000009");
+    ASSERT_TRUE(source) << source.error().message;
+    EXPECT_TRUE(std::ranges::any_of(source->map.findings, [](const Finding& finding) {
+      return finding.severity == Severity::warning && finding.text.find("are of iteration 2") != std::string::npos;
+    })) << name;
+    fs::remove_all(run);
+  }
+}
+
 TEST_F(MegatronGolden, FilesOfRanksThatWereMixedUpAreRefused) {
   const std::string run = copy(golden_root("megatron/legacy_tp2_pp2")) + "/iter_0000002/";
   const auto expect_refused = [&] {

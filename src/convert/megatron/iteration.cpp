@@ -5,12 +5,14 @@
 #include <algorithm>
 
 #include "engine/io/stat_if_present.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
 namespace {
 
 constexpr std::uint64_t kMostTrackerBytes = 4096;
 constexpr std::size_t kDigits = 7;
+constexpr std::string_view kIteration = "iter_";
 
 tl::unexpected<Error> wrong_tracker(const std::string& tracker, const std::string& reason) {
   return fail({.code = Errc::incomplete,
@@ -27,6 +29,16 @@ std::string iteration_folder(std::optional<std::uint64_t> step) {
 
 std::string tracker_text(std::optional<std::uint64_t> step) {
   return step ? std::to_string(*step) : std::string(kRelease);
+}
+
+void note_renamed(const std::string& root, Map& map) {
+  const std::string name = base_name(root);
+  if (!name.starts_with(kIteration)) return;
+  const auto number = parse_number<std::uint64_t>(std::string_view(name).substr(kIteration.size()));
+  if (number && map.meta.step && *number != *map.meta.step)
+    map.findings.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("the directory is named {}, but its files are of iteration {}", name, *map.meta.step)});
 }
 
 Result<std::string> tracked_iteration(Io& io, const std::string& root) {

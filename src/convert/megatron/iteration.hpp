@@ -7,6 +7,7 @@
 
 #include "convert/place.hpp"
 #include "engine/io/io.hpp"
+#include "format/model/model.hpp"
 #include "format/result.hpp"
 
 /// The directory of a run: one of each iteration, and a tracker that names the one to resume from.
@@ -24,6 +25,9 @@ Result<std::string> tracked_iteration(Io& io, const std::string& root);
 /// The directory of an iteration, and the tracker's text that names it; without a step those of a release.
 std::string iteration_folder(std::optional<std::uint64_t> step);
 std::string tracker_text(std::optional<std::uint64_t> step);
+
+/// Adds a warning if the directory is named after another iteration than its files are of: it was copied or renamed.
+void note_renamed(const std::string& root, Map& map);
 
 /// How the tensors of an iteration's directory are stored.
 enum class Layout : std::uint8_t {

@@ -36,6 +36,7 @@ Result<Map> open_legacy(Io& io, const std::string& root, const ReadOptions& opti
   CKPT_TRY(const megatron::Ranks ranks, megatron::open_ranks(io, root, options));
   CKPT_TRY(Map map, megatron::merge_ranks(ranks, root));
   map.format = "megatron-legacy";
+  megatron::note_renamed(root, map);
   return map;
 }
 

@@ -225,7 +225,11 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
     is_known = out.module < kModules.size() && (out.member < kInModule.size() || rest.ends_with("gate_weight"));
     out.weight.name = std::move(local);
   } else if (!is_known) {
-    return refuse("cannot tell which pipeline stage it belongs to", {});
+    const std::size_t at =
+        std::min({whole.name.find("decoder."), whole.name.find("embedding."), whole.name.find(kOutput)});
+    const bool has_prefix = at != std::string::npos && at != 0;
+    return refuse("cannot tell which pipeline stage it belongs to",
+                  has_prefix ? "--strip-prefix " + whole.name.substr(0, at) : "--to megatron    needs no stages");
   }
   if (!is_known && whole.is_trained) unordered_ = whole.name;
   return {};

@@ -358,12 +358,12 @@ class RankMerge {
     return is_divided && is_first && (part.weight.name != kOutput || name_of(part) == kOutput);
   }
 
-  /// The steps of a weight's parts are equal; it has one.
+  /// The steps of a weight's parts are copies of one.
   Result<> place_scalar(const StateOfPart& state) {
     Tensor tensor = slot_tensor(*state.part, state.slot, state.where.dtype);
     tensor.shape.clear();
     CKPT_TRY(Whole* const into, whole(std::move(tensor)));
-    if (into->chunks.empty()) into->chunks.emplace_back(Chunk{.box = Box{}}, state.where);
+    into->chunks.emplace_back(Chunk{.box = Box{}}, state.where);
     return {};
   }
 

@@ -293,6 +293,7 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
   CKPT_CHECK(resolve_buckets(io, root, map));
   CKPT_CHECK(megatron::unflatten_state(map));
   note_forms(map);
+  megatron::note_renamed(root, map);
   return map;
 }
 
