@@ -6,7 +6,7 @@
     python bench/bench.py --data DATA --work SCRATCH [--rounds 9] [CASE ...]
 
 Cases: convert (zero2, zero3, dcp, universal, dcp-2d, model.pt), recut, hdf5, verify, inspect, metadata, help, ranks, linear,
-tensors, memory, stock, offload, save, recycle, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
+tensors, memory, stock, megatron (with megatron-core), offload, save, recycle, peers. Default: all that DATA holds. A ratio is the median over interleaved pairs
 (fio, ckpt) of fio's time over ckpt's for the same bytes, both durable; pairs whose fio readings differ by more than 10
 % from the median are dropped and counted. The page cache is dropped
 before every run. Needs fio and root (for the caches and huge pages); prints a message if they are missing.
@@ -19,6 +19,7 @@ import random
 import re
 import resource
 import shutil
+import socket
 import statistics
 import struct
 import subprocess
@@ -233,6 +234,43 @@ class Bench:
         print(f"peak: ckpt {peak / 2**20:.0f} MiB; the largest process of all that ran {of_script / 2**20:.0f} MiB")
         self.remove(out)
         self.remove(ours)
+
+    def case_megatron(self):
+        """A job of megatron-core that loads a run at another size and saves what each rank got, against ckpt for the same size."""
+        source, tensor, pipeline = self.args.data / "megatron", 2, 4
+        if not source.exists():
+            print(f"skipped megatron: {source} is not there")
+            return
+        whole, out, ours = self.work / "whole", self.work / "ranks", self.work / "recut"
+        self.convert(source, whole, "--to", "megatron", "--allow-skipped")
+        iteration, = whole.glob("iter_*")
+        loaded = []
+
+        def of_megatron():
+            self.remove(out)
+            out.mkdir()
+            drop_caches()
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = probe.getsockname()[1]
+            start = time.monotonic()
+            jobs = [subprocess.Popen([sys.executable, ROOT / "tests/interop/megatron_ranks.py", *map(str, (rank, tensor, pipeline, 1, port)), iteration, out],
+                                     env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    for rank in range(tensor * pipeline)]
+            if any(job.wait() for job in jobs):
+                sys.exit("megatron-core failed")
+            os.sync()
+            loaded.append(self.bytes_of(out))
+            return time.monotonic() - start
+
+        flags = ("--tp", tensor, "--pp", pipeline, "--memory", "256M", "--allow-skipped")
+        peak = self.convert(whole, ours, *flags)[1]["memory"]["peak_bytes"]
+        self.pairs(f"megatron-core's {tensor * pipeline} ranks over ckpt, {self.bytes_of(iteration) / 2**30:.2f} GiB to TP {tensor} x PP {pipeline}", of_megatron,
+                   lambda: self.convert(whole, ours, *flags)[0])
+        of_rank = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+        print(f"megatron-core: {loaded[-1] / 2**30:.2f} GiB saved; peak: ckpt {peak / 2**20:.0f} MiB; the largest rank {of_rank / 2**20:.0f} MiB")
+        for path in (whole, out, ours):
+            self.remove(path)
 
     def case_memory(self):
         for name in ("zero2", "zero3", "dcp", "dcp-16"):

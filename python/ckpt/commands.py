@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ from . import _program, errors
 
 PathLike = Union[str, "os.PathLike[str]"]
 _STOPPED = (130, 143)  # by SIGINT, SIGTERM
+_MOST_ROWS = 50  # of a table in a notebook
 
 
 class Result(Mapping[str, Any]):
@@ -54,6 +56,12 @@ class Result(Mapping[str, Any]):
         head = f"ckpt {self._verb}: {'ok' if self.ok else f'exit code {self.exit_code}'}" if self._verb else "Result"
         return "\n".join([head, *lines])
 
+    def _repr_html_(self) -> str:
+        """For notebooks: a table of the members, and one of each list of documents."""
+        rows = "".join(f"<tr><th>{html.escape(name)}</th><td>{_html(value)}</td></tr>" for name, value in self._data.items())
+        head = html.escape(repr(self).split("\n", 1)[0])
+        return f"<table><caption>{head}</caption>{rows}</table>"
+
     def raise_if_bad(self) -> None:
         """Raises Corrupt if `verify` or `diff` found damage or a difference. Does nothing if the result is ok."""
         if self.ok:
@@ -68,6 +76,17 @@ def _shown(value: Any) -> Any:
     if isinstance(value, dict):
         return Result(value)
     return [_shown(each) for each in value] if isinstance(value, list) else value
+
+
+def _html(value: Any) -> str:
+    """A list of documents as a table of their plain members; everything else as text."""
+    if not (isinstance(value, list) and value and all(isinstance(each, dict) for each in value)):
+        return html.escape(_short(value))
+    names = [name for name, member in value[0].items() if not isinstance(member, (dict, list))]
+    cells = ["".join(f"<td>{html.escape(_short(each.get(name)))}</td>" for name in names) for each in value[:_MOST_ROWS]]
+    more = f"<tr><td>{len(value) - _MOST_ROWS} more</td></tr>" if len(value) > _MOST_ROWS else ""
+    return ("<table><tr>" + "".join(f"<th>{html.escape(name)}</th>" for name in names) + "</tr>" +
+            "".join(f"<tr>{row}</tr>" for row in cells) + more + "</table>")
 
 
 def _short(value: Any) -> str:

@@ -22,6 +22,12 @@ def test_options_are_those_of_the_command():
         "--keep-last=3", "--apply", "--only=weights", "--only=h.*", "--map=/a b", "--from=dcp"]
 
 
+def test_a_notebook_shows_text_as_text():
+    page = commands.Result({"a": "<b>", "rows": [{"x": "<i>", "nested": {}}] * 60}, "list")._repr_html_()
+    assert "&lt;b&gt;" in page and "&lt;i&gt;" in page and "<b>" not in page and "<i>" not in page
+    assert "10 more" in page and "nested" not in page
+
+
 def test_convert_and_diff(tmp_path):
     done = ckpt.convert(TIED, tmp_path / "hf", to="safetensors", only="weights")
     assert done.ok and done.exit_code == 0 and done.target.format == "safetensors" and done["tensors"] == done.tensors
@@ -52,6 +58,8 @@ def test_a_store_from_save_to_prune(tmp_path):
         ckpt.save(TIED, store=store, run="exp7", step=step, metric=f"loss={4 - step}")
     listed = ckpt.list(store)
     assert sorted(c.step for c in listed.checkpoints) == [1, 2, 3]
+    page = listed._repr_html_()
+    assert page.count("<tr>") >= 4 and "<th>step</th>" in page and "<td>3</td>" in page
     plan = ckpt.prune(store=store, keep_last=1)
     assert plan.ok and len(ckpt.list(store).checkpoints) == 3, "a plan changes nothing"
     ckpt.prune("exp7", store=store, keep_last=1, apply=True, yes=True)
