@@ -71,9 +71,21 @@ def test_other_runs_and_pins_stay(tmp_path):
     assert steps(tmp_path / "exp7") == [1, 4] and steps(tmp_path / "exp") == [1, 2]
 
 
+def test_the_run_that_is_open_is_pruned_whatever_links_lead_to_it(tmp_path):
+    (tmp_path / "far" / "deep").mkdir(parents=True)
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "link").symlink_to("../far/deep")
+    for name in ("near/run", "near/link/../run"):  # the second is far/run, though its text reads as near/run
+        with ckpt.Run(tmp_path / name, keep=None if name == "near/run" else numpy.int64(1)) as run:
+            for step in range(1, 4):
+                run.save(step, TREE)
+    assert steps(tmp_path / "near/run") == [1, 2, 3] and steps(tmp_path / "far/run") == [3]
+
+
 def test_rules_that_are_wrong_are_refused_at_once(run_path):
     for keep, part in ((0, "less than 1"), ({"lasst": 3}, "no rule 'lasst'"), ({"best": "loss"}, "keep: best is 'loss'"), ("last=x", "x"),
-                       ({"within": "3"}, "3")):
+                       ({"within": "3"}, "3"), ({}, "no rule"), ({"last": None}, "last is None"), ({"last": True}, "last is True"),
+                       (2.5, "2.5, not a")):
         with pytest.raises(ckpt.Usage, match=part):
             ckpt.Run(run_path, keep=keep)
     with pytest.raises(ckpt.Usage, match="pattern"):
