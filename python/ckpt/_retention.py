@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import re
+import shlex
 import subprocess
 import tempfile
 import warnings
@@ -138,11 +140,16 @@ class Retention:
             return
         try:
             document = commands._parsed(text, b"", "prune", code)
-            self._tell(str(errors.from_document((document["errors"] or [{}])[0], code)))
+            reason = errors.from_document((document["errors"] or [{}])[0], code)
+            if "-y" in (reason.hint or "").split():
+                words = [word for word in self._words if word not in ("--json", "--progress=none", "--yes")]
+                reason.hint = f"if the rules are right, run once: {shlex.join([*words[:2], '--yes', *words[2:]])}"
+            self._tell(str(reason))
         except errors.Error as reason:
             self._tell(str(reason))
 
     def _tell(self, trouble: str) -> None:
-        if trouble not in self._told:
-            self._told.append(trouble)
+        kind = re.sub("[0-9]+", "", trouble)
+        if kind not in self._told:
+            self._told.append(kind)
             warnings.warn(f"old checkpoints were not deleted: {trouble}", RuntimeWarning, stacklevel=4)
