@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import tempfile
 import warnings
-from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union, cast
 
 from . import _program, commands, errors
 
@@ -32,7 +32,7 @@ def options(keep: Keep) -> Dict[str, Any]:
     if isinstance(keep, str):
         return {"keep": keep}
     if hasattr(keep, "__index__"):  # also numpy's integers
-        count = operator.index(keep)
+        count = operator.index(cast(int, keep))
         if count < 1:
             raise errors.usage(f"keep is {count}, less than 1")
         return {"keep_last": count}

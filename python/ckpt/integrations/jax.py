@@ -99,7 +99,8 @@ def _target(leaf: Any) -> Any:
         return numpy.empty(leaf.shape, leaf.dtype)
     if _is_abstract_key(leaf):
         data = jax.eval_shape(jax.random.key_data, leaf)  # without a sharding
-        return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=leaf.sharding)
+        struct: Any = jax.ShapeDtypeStruct
+        return struct(data.shape, data.dtype, sharding=leaf.sharding)
     return _stored(leaf)
 
 
