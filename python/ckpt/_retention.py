@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import re
+import shlex
 import subprocess
 import tempfile
 import warnings
-from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union, cast
 
 from . import _program, commands, errors
 
@@ -22,18 +25,25 @@ _NO_TROUBLE = (0, 3, 11)  # done; pinned or used ones stay; another process dele
 def options(keep: Keep) -> Dict[str, Any]:
     """The options of `ckpt prune` for rules, as `commands.options` takes them; none for the store's own policy.
 
-    errors   Usage: an unknown rule
+    errors   Usage: an unknown rule, no rule at all, or no rules but another object
     """
     if keep is True:
         return {}
     if isinstance(keep, str):
         return {"keep": keep}
-    if isinstance(keep, int):
-        if keep < 1:
-            raise errors.usage(f"keep is {keep}, less than 1")
-        return {"keep_last": keep}
+    if hasattr(keep, "__index__"):  # also numpy's integers
+        count = operator.index(cast(int, keep))
+        if count < 1:
+            raise errors.usage(f"keep is {count}, less than 1")
+        return {"keep_last": count}
+    if not isinstance(keep, Mapping):
+        raise errors.usage(f"keep is {keep!r}, not a number, a dict of rules, their text or True")
+    if not keep:
+        raise errors.usage("keep has no rule", hint="True stands for the policy of the store, None deletes nothing")
     made: Dict[str, Any] = {}
-    for name, value in (keep or {}).items():
+    for name, value in keep.items():
+        if value is None or isinstance(value, bool):  # as an option it would be left out, and the policy of the store apply
+            raise errors.usage(f"keep: {name} is {value!r}", hint="leave the rule out")
         if name == "best":
             made["keep_best"] = [_best(each) for each in (value if isinstance(value, list) else [value])]
         elif name in _OPTIONS:
@@ -51,8 +61,10 @@ def _best(rule: Any) -> str:
 
 
 def _store_of(path: str) -> Tuple[str, str]:
-    """The store of a run's directory and the run's name in it: the nearest parent that is a store, else the parent."""
-    whole = os.path.abspath(path)
+    """The store of a run's directory and the run's name in it: the nearest parent that is a store, else the parent. Of a link,
+    those of the directory that is meant: rules must never reach another run.
+    """
+    whole = os.path.realpath(path)
     parent = os.path.dirname(whole)
     store = parent
     while store != os.path.dirname(store):
@@ -128,11 +140,16 @@ class Retention:
             return
         try:
             document = commands._parsed(text, b"", "prune", code)
-            self._tell(str(errors.from_document((document["errors"] or [{}])[0], code)))
+            reason = errors.from_document((document["errors"] or [{}])[0], code)
+            if "-y" in (reason.hint or "").split():
+                words = [word for word in self._words if word not in ("--json", "--progress=none", "--yes")]
+                reason.hint = f"if the rules are right, run once: {shlex.join([*words[:2], '--yes', *words[2:]])}"
+            self._tell(str(reason))
         except errors.Error as reason:
             self._tell(str(reason))
 
     def _tell(self, trouble: str) -> None:
-        if trouble not in self._told:
-            self._told.append(trouble)
+        kind = re.sub("[0-9]+", "", trouble)
+        if kind not in self._told:
+            self._told.append(kind)
             warnings.warn(f"old checkpoints were not deleted: {trouble}", RuntimeWarning, stacklevel=4)

@@ -75,6 +75,7 @@ class _Memory:
     def __init__(self, nbytes: int, is_pinned: bool = False, descriptor: Optional[int] = None) -> None:
         """descriptor   of another process's memory, owned from here on; None: new memory"""
         self.nbytes = nbytes
+        self._process = os.getpid()
         self.descriptor = os.memfd_create("ckpt-staging", os.MFD_CLOEXEC) if descriptor is None else descriptor
         weakref.finalize(self, os.close, self.descriptor)
         if descriptor is None:
@@ -85,7 +86,11 @@ class _Memory:
             self._pin()
 
     def is_free_soon(self) -> bool:
-        """Whether no tensor uses it. The thread of a save that has just ended holds the state a little longer."""
+        """Whether no tensor uses it. The thread of a save that has just ended holds the state a little longer. A forked child
+        cannot know.
+        """
+        if self._process != os.getpid():
+            return False
         for _ in range(_TRIES):
             if self._lease is None or self._lease() is None:
                 return True
@@ -210,7 +215,9 @@ class _Plan:
             return _Wrapped(type(value), {name: self._tensor(each) if isinstance(each, torch.Tensor) else each
                                           for name, each in inner.items()}, context, value.size(), value.stride())
         is_plain = type(value) in (torch.Tensor, torch.nn.Parameter)
-        if not is_plain or value.layout is not torch.strided or value.is_quantized or value.is_meta:
+        if is_plain and value.layout is not torch.strided:
+            return value.detach().clone()  # deepcopy knows COO of the sparse layouts only
+        if not is_plain or value.is_quantized or value.is_meta:
             return copy.deepcopy(value.detach())
         key = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
         known = self._known.get(key)

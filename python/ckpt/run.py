@@ -173,7 +173,7 @@ class Run:
         keep           which checkpoints to keep; the others are moved to the trash by `ckpt prune --apply`, which runs in the
                        background after a newer save is durable. A number: the newest ones. Rules by the names of ckpt.toml:
                        {"last": 3, "every_steps": 5000, "best": {"metric": "loss", "n": 2}}, or as text: "last=3,6h*8".
-                       True: the policy of the store. None: delete nothing
+                       True: the policy of the store. None: delete nothing. With a group, rank 0's argument counts
         catch_signals  SIGTERM and SIGUSR1 set stop_requested, until the run is closed
         group          a process group of torch.distributed, or "world": its ranks save together. Close the run before
                        destroy_process_group
@@ -196,14 +196,13 @@ class Run:
         self._handle: Optional[int] = handle.value
         self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
         self._retention: Optional[_retention.Retention] = None
-        self._unpruned: Optional[Pending] = None  # the rules are applied when this save is durable
+        self._unpruned: List[Pending] = []  # the rules are applied when one of these saves is durable
         self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._ranks)
-        if keep is not None and keep is not False:
-            try:
-                self._retention = self._agree(lambda: self._rules(keep))
-            except BaseException:
-                self.close()
-                raise
+        try:
+            self._retention = self._agree(lambda: self._rules(keep))
+        except BaseException:
+            self.close()
+            raise
 
     def save(self, step: int, tree: Any, *, metrics: Optional[Mapping[str, float]] = None,
              meta: Optional[Mapping[str, str]] = None, wait: bool = False) -> Pending:
@@ -234,7 +233,9 @@ class Run:
             _check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
             del owners  # the arrays had to live until here
         assert pending.value is not None
-        self._last = self._unpruned = made = Pending(self._lock, pending.value, step, self._ranks)
+        self._last = made = Pending(self._lock, pending.value, step, self._ranks)
+        if self._retention is not None:
+            self._unpruned.append(made)
         if wait:
             made.wait()
         self._retain()
@@ -331,14 +332,22 @@ class Run:
 
     def _rules(self, keep: _retention.Keep) -> Optional[_retention.Retention]:
         """On the rank that applies them."""
-        return _retention.Retention(self.path, keep) if self._ranks is None or self._ranks.rank == 0 else None
+        if keep is None or keep is False or (self._ranks is not None and self._ranks.rank != 0):
+            return None
+        return _retention.Retention(self.path, keep)
 
     def _retain(self, is_durable: bool = False) -> None:
-        """Applies the rules of `keep` if the last save is durable. Does not wait."""
+        """Applies the rules of `keep` if a save has become durable. Does not wait.
+
+        is_durable   all are
+        """
         if self._retention is None:
             return
-        if self._unpruned is not None and (is_durable or self._unpruned.name):
-            self._unpruned = None
+        durable = len(self._unpruned)  # saves become durable in their order; one that failed never does
+        while durable and not (is_durable or self._unpruned[durable - 1].name):
+            durable -= 1
+        if durable:
+            del self._unpruned[:durable]
             self._retention.saved()
         else:
             self._retention.go_on()

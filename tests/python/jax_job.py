@@ -153,6 +153,13 @@ def pytrees(directory):
         assert load(run, fresh(), 2)[0].step == 2
         raises(ckpt.Usage, "one leaf", lambda: save(run, 9, jnp.ones(2)))
         raises(ckpt.NotFound, "lacks other", lambda: load(run, {"other": jnp.ones(2)}))
+    keys = jax.device_put(jax.random.split(jax.random.key(3, impl="rbg"), 4), NamedSharding(Mesh(jax.devices(), ("d",)), PartitionSpec("d")))
+    with ckpt.Run(directory / "keys") as run:
+        save(run, 1, {"key": keys})
+        for like in (keys, jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=keys.sharding), jax.eval_shape(lambda: keys)):
+            got = load(run, {"key": like})[0]["key"]
+            assert got.dtype == keys.dtype and (jax.random.key_data(got) == jax.random.key_data(keys)).all()
+            assert like.sharding is None or got.sharding == keys.sharding
 
 
 if __name__ == "__main__":

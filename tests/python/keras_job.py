@@ -50,6 +50,11 @@ def main(directory):
         raises(part, lambda: saves.restore(wrong))
     other.compile(optimizer="adam", loss="mse")
     raises("have other variables: model.trainable_variables.net.other.kernel", lambda: saves.restore(other))
+    other = model_of()  # the same variables, but of the optimizer
+    other.compile(optimizer="sgd", loss="mse")
+    before = [value.copy() for value in weights(other)]
+    raises("have other variables: model.optimizer_variables", lambda: saves.restore(other))
+    assert all(numpy.array_equal(a, b) for a, b in zip(before, weights(other)))
 
 
 def raises(part, call):

@@ -1,5 +1,6 @@
 """ckpt.Run(keep=...): what no rule keeps is moved to the trash, after a newer save is durable and never before."""
 import os
+import shlex
 import subprocess
 import sys
 import warnings
@@ -71,9 +72,21 @@ def test_other_runs_and_pins_stay(tmp_path):
     assert steps(tmp_path / "exp7") == [1, 4] and steps(tmp_path / "exp") == [1, 2]
 
 
+def test_the_run_that_is_open_is_pruned_whatever_links_lead_to_it(tmp_path):
+    (tmp_path / "far" / "deep").mkdir(parents=True)
+    (tmp_path / "near").mkdir()
+    (tmp_path / "near" / "link").symlink_to("../far/deep")
+    for name in ("near/run", "near/link/../run"):  # the second is far/run, though its text reads as near/run
+        with ckpt.Run(tmp_path / name, keep=None if name == "near/run" else numpy.int64(1)) as run:
+            for step in range(1, 4):
+                run.save(step, TREE)
+    assert steps(tmp_path / "near/run") == [1, 2, 3] and steps(tmp_path / "far/run") == [3]
+
+
 def test_rules_that_are_wrong_are_refused_at_once(run_path):
     for keep, part in ((0, "less than 1"), ({"lasst": 3}, "no rule 'lasst'"), ({"best": "loss"}, "keep: best is 'loss'"), ("last=x", "x"),
-                       ({"within": "3"}, "3")):
+                       ({"within": "3"}, "3"), ({}, "no rule"), ({"last": None}, "last is None"), ({"last": True}, "last is True"),
+                       (2.5, "2.5, not a")):
         with pytest.raises(ckpt.Usage, match=part):
             ckpt.Run(run_path, keep=keep)
     with pytest.raises(ckpt.Usage, match="pattern"):
@@ -88,12 +101,22 @@ def test_a_guard_that_stops_is_a_warning_and_deletes_nothing(run_path):
         with ckpt.Run(run_path, keep=2) as run:
             for step in (8, 9, 10):
                 run.save(step, TREE, wait=True)
-    assert len(told) == len({str(each.message) for each in told})  # each once
-    assert len(steps(run_path)) == 10
-    ckpt.prune("exp7", store=run_path.parent, keep_last=2, apply=True, yes=True)
+    assert len(told) == 1 and len(steps(run_path)) == 10  # not after each save
+    subprocess.run(shlex.split(str(told[0].message).partition("run once: ")[2]), check=True, capture_output=True)
     with ckpt.Run(run_path, keep=2) as run:
         run.save(11, TREE)
     assert steps(run_path) == [10, 11]
+
+
+def test_rules_are_applied_where_nothing_but_save_is_called(run_path):
+    run = ckpt.Run(run_path, keep=1, staging=1 << 22)
+    for step in range(1, 400):
+        run.save(step, TREE).wait()
+        if len(steps(run_path)) < step:
+            break
+    assert len(steps(run_path)) < step  # before it is closed
+    run.close()
+    assert steps(run_path) == [step]
 
 
 def test_nothing_is_deleted_before_a_newer_save_is_durable(run_path):

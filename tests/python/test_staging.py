@@ -43,7 +43,7 @@ Point = collections.namedtuple("Point", "x y")
 def test_objects_and_unusual_tensors_are_copied():
     weight = torch.nn.Parameter(torch.ones(3, 2))
     objects = {"list": [1, {"two": torch.ones(2)}], "none": None, "text": "é", "path": pathlib.Path("x"), "stream": io.BytesIO(b"abc"),
-               "set": {1}, "point": Point(torch.ones(1), 2), "sparse": torch.eye(2).to_sparse(), "meta": torch.ones(1, device="meta"),
+               "set": {1}, "point": Point(torch.ones(1), 2), "sparse": torch.eye(2).to_sparse(), "rows": torch.eye(2).to_sparse_csr(), "meta": torch.ones(1, device="meta"),
                "tied": weight.detach(), "weight": weight, "conjugated": torch.tensor([1 + 2j]).conj(),
                "quantized": torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8)}
     staged = AsyncStager().stage(objects)
@@ -51,12 +51,14 @@ def test_objects_and_unusual_tensors_are_copied():
         weight.zero_()
         objects["list"][1]["two"].zero_()
         objects["sparse"].mul_(0)
+        objects["rows"].values().zero_()
     objects["set"].add(2)
     objects["stream"].truncate(0)
     assert staged["list"][0] == 1 and torch.equal(staged["list"][1]["two"], torch.ones(2)) and staged["none"] is None
     assert staged["text"] == "é" and staged["path"] == pathlib.Path("x") and staged["stream"].getvalue() == b"abc"
     assert staged["set"] == {1} and isinstance(staged["point"], Point) and staged["point"].y == 2 and staged["meta"].is_meta
-    assert torch.equal(staged["sparse"].to_dense(), torch.eye(2)) and staged["quantized"].int_repr().tolist() == [2, 2]
+    assert torch.equal(staged["sparse"].to_dense(), torch.eye(2)) and torch.equal(staged["rows"].to_dense(), torch.eye(2))
+    assert staged["quantized"].int_repr().tolist() == [2, 2]
     assert staged["tied"] is staged["weight"] and torch.equal(staged["weight"], torch.ones(3, 2)) and not staged["weight"].requires_grad
     assert staged["conjugated"][0] == 1 - 2j
 
@@ -75,6 +77,23 @@ def test_memory_is_kept_and_never_shared_by_two_saves():
     assert third["w"].data_ptr() == address
     stager.close()
     assert third["w"].eq(3).all() and held.eq(1).all()
+
+
+def test_a_forked_child_stages_to_memory_of_its_own():
+    stager = AsyncStager()
+    stager.stage({"w": torch.zeros(1000)})
+    begin, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.read(begin, 1)
+        stager.stage({"w": torch.full((1000,), 1.0)})
+        os._exit(0)
+    staged = stager.stage({"w": torch.full((1000,), 2.0)})
+    os.write(end, b".")
+    os.waitpid(child, 0)
+    os.close(begin)
+    os.close(end)
+    assert staged["w"].eq(2).all()
 
 
 def test_a_save_in_flight_is_not_changed_by_the_next(tmp_path):

@@ -97,10 +97,27 @@ def _target(leaf: Any) -> Any:
     """What is loaded into for a leaf."""
     if isinstance(leaf, (numpy.ndarray, numpy.generic)):
         return numpy.empty(leaf.shape, leaf.dtype)
+    if _is_abstract_key(leaf):
+        data = jax.eval_shape(jax.random.key_data, leaf)  # without a sharding
+        struct: Any = jax.ShapeDtypeStruct
+        return struct(data.shape, data.dtype, sharding=leaf.sharding)
     return _stored(leaf)
+
+
+def _is_abstract_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct) and _is_key(leaf)
+
+
+def _impl(key: Any) -> Any:
+    """The generator of random keys. jax tells it of an abstract key only where that is traced."""
+    if not _is_abstract_key(key):
+        return jax.random.key_impl(key)
+    found: List[Any] = []
+    jax.eval_shape(lambda traced: found.append(jax.random.key_impl(traced)), key)
+    return found[0]
 
 
 def _restored(value: Any, like: Any) -> Any:
     if _is_key(like):
-        return jax.random.wrap_key_data(value, impl=jax.random.key_impl(like))
+        return jax.random.wrap_key_data(value, impl=_impl(like))
     return value[()] if isinstance(like, numpy.generic) else value

@@ -50,7 +50,7 @@ class SaveCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignor
         """Loads the newest checkpoint into a compiled and built model. The number of epochs that it has trained, for
         initial_epoch; 0 without a checkpoint.
 
-        errors   as of Run.load; Usage: the checkpoint is of another model
+        errors   as of Run.load; Usage: the checkpoint is of another model. The model is as it was then
         """
         if not model.built or getattr(model, "optimizer", None) is None:
             raise errors.usage("the model is not built, or not compiled with an optimizer: it has no variables to restore",
@@ -60,12 +60,14 @@ class SaveCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignor
         with Run(self._path) as run:
             if run.latest is None:
                 return 0
-            tree: Dict[str, Any] = {"model": _variables(model), "epochs": 0, "random": _random.states()}
+            # Into copies: the model changes when all names are right.
+            tree: Dict[str, Any] = {"model": _copies(_variables(model)), "epochs": 0, "random": _random.states()}
             report = run.load(into=tree, strict=False)
         wrong = [name for name in report.missing + report.unexpected if not name.startswith("random.")]
         if wrong:
             raise errors.usage(f"{report.path}: the model and the checkpoint have other variables: {', '.join(wrong[:5])}",
-                               hint="build the model by the code that saved it, with the same names, in a new process")
+                               hint="build the model by the code that saved it, with the same names, in a new process or after "
+                                    "keras.utils.clear_session()")
         model.set_state_tree(tree["model"])
         if not any(name.startswith("random.") for name in report.missing):
             self._random = tree["random"]
@@ -108,3 +110,10 @@ def _variables(model: Any) -> Dict[str, Any]:
     kind = "backend_tensor" if keras.backend.backend() in ("torch", "jax") else "numpy_array"
     tree: Dict[str, Any] = model.get_state_tree(value_format=kind)
     return {name: tree[name] for name in _KINDS}
+
+
+def _copies(tree: Any) -> Any:
+    """The tree with tensors of torch copied to the CPU: they are the model's own. Other arrays are copies, or do not change."""
+    if isinstance(tree, dict):
+        return {name: _copies(value) for name, value in tree.items()}
+    return tree.detach().clone().cpu() if keras.backend.backend() == "torch" else tree
