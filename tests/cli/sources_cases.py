@@ -535,6 +535,8 @@ def case_a_command_to_paste_survives_control_characters(sh):
     result = sh.run("inspect", "new\nline's\x1b[31m", out=r"^next: ckpt ls \$'new\\x0aline\\'s\\x1b\[31m'$")
     pasted = result.out.splitlines()[-1].removeprefix("next: ckpt ls ")
     check(subprocess.check_output(["bash", "-c", f"printf %s {pasted}"], text=True) == "new\nline's\x1b[31m", pasted)
+    shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("c1\u009bx"))
+    sh.run("inspect", "c1\u009bx", out=r"^next: ckpt ls \$'c1\\xc2\\x9bx'$")
 
 
 def case_names_cannot_move_the_cursor(sh):
