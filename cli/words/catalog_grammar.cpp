@@ -262,8 +262,8 @@ Verb status_verb() {
       .most_arguments = 1,
       .summary = "Show a summary of a store",
       .about =
-          {"Shows one line per run: count, size, newest and best checkpoint, last save and verification, with the step if "
-           "it is not the newest. --prom writes "
+          {"Shows one line per run: count, size, newest and best checkpoint, last save and last verification (with its "
+           "step, if another one is the newest). --prom writes "
            "metrics for the textfile collector of Prometheus.",
            "Below the runs: the results of the last prune and verify, checkpoints without their optimizer, the trash and when "
            "it expires, and the command to run next. "

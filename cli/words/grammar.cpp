@@ -416,7 +416,7 @@ std::vector<Flag> make_global_flags() {
 
 constexpr std::array<ExitCode, 16> kExitCodes{{
     {0, "success", ""},
-    {1, "the answer is no: damage or a difference was found, prune --check would delete, next-save says not yet", ""},
+    {1, "negative answer: damage or a difference found, something to prune (--check), or no save due (next-save)", ""},
     {2, "usage error, wrong MPI launch, or the target exists", ""},
     {3, "finished, but not everything requested was done; see the warnings", ""},
     {4, "a guard stopped prune: nothing was deleted; review the plan, then approve it with -y", ""},

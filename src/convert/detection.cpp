@@ -140,7 +140,7 @@ std::string hint_formats() {
 
 std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& below) {
   if (below.empty() && unfinished_in(place).count() != 0)
-    return fmt::format("the same command resumes it, a trainer's next start removes it; see 'ckpt repair {}'",
+    return fmt::format("run the same command again to resume it, or 'ckpt repair {}' to see what can be removed",
                        place.root);
   if (below.empty()) return hint_formats();
   return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);

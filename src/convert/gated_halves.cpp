@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -67,12 +68,12 @@ void join_gated_halves(Map& map) {
   const ByWeightAndSlot all = find_halves(map);
   if (all.empty() || !map.derived.empty()) return;
   std::unordered_map<std::uint32_t, const ByWeightAndSlot::value_type*> by_gate;
-  std::unordered_map<std::uint32_t, bool> is_up;
+  std::unordered_set<std::uint32_t> ups;
   for (const auto& one : all) {
     const auto weight = all.find({one.first.first, ""});
     if (weight == all.end() || !fit(map, weight->second) || !fit(map, one.second)) continue;
     by_gate.emplace(*one.second.gate, &one);
-    is_up.emplace(*one.second.up, true);
+    ups.insert(*one.second.up);
   }
   if (by_gate.empty()) return;
   std::vector<Shape> shapes;
@@ -80,7 +81,7 @@ void join_gated_halves(Map& map) {
   auto index = std::make_shared<PiecedIndex>(map.index, shapes);
   std::vector<Tensor> tensors;
   for (std::uint32_t t = 0; t < map.tensors.size(); ++t) {
-    if (is_up.contains(t)) continue;
+    if (ups.contains(t)) continue;
     Tensor tensor = std::move(map.tensors[t]);
     const auto joined = by_gate.find(t);
     if (joined == by_gate.end()) {

@@ -199,7 +199,7 @@ def case_an_unfinished_save_is_called_so(sh):
     partial.mkdir(parents=True)
     sh.path(f"{partial}.leaves").touch()  # the record of its finished parts
     sh.run("inspect", "run", code=12, err=["no finished checkpoint here, only a save or conversion that did not finish: step-000000005.partial-0*$",
-                                           "^hint: the same command resumes it, a trainer's next start removes it; see 'ckpt repair run'$"])
+                                           "^hint: run the same command again to resume it, or 'ckpt repair run' to see what can be removed$"])
     sh.run("inspect", partial, code=13, err="a save or conversion that never finished")
 
 

@@ -414,17 +414,6 @@ def case_a_run_of_which_all_is_corrupt_keeps_its_newest(sh):
     prune(sh, *widened, "--apply", out="^0 checkpoints deleted")
 
 
-def case_dropping_a_series_needs_an_approval_of_its_own(sh):
-    place = store(sh, steps=(1,)).joinpath("llama")
-    words = ("--keep-last", "1", "--apply")
-    prune(sh, *words)
-    store(sh, range(2, 7), generation=2)
-    prune(sh, *words, "--drop-series", "0", code=4, err="would delete 5 of 6")
-    check(len(steps(place)) == 6, str(names(place)))
-    prune(sh, *words, out="^5 checkpoints moved to the trash")
-    check(steps(place) == [6], str(names(place)))
-
-
 def case_what_repair_mends_is_never_deleted_as_corrupt(sh):
     place = store(sh, steps=(1, 2, 3, 4)).joinpath("llama")
     (place / "step-000000004.g4" / "index" / "manifest.json").unlink()

@@ -25,6 +25,17 @@ def case_a_metric_that_no_checkpoint_has_stops_the_prune(sh):
     check(steps(run) == [1, 3, 4, 5, 6], str(steps(run)))
 
 
+def case_dropping_a_series_needs_an_approval_of_its_own(sh):
+    place = store(sh, steps=(1,)).joinpath("llama")
+    words = ("--keep-last", "1", "--apply")
+    prune(sh, *words)
+    store(sh, range(2, 7), generation=2)
+    prune(sh, *words, "--drop-series", "0", code=4, err="would delete 5 of 6")
+    check(len(steps(place)) == 6, str(steps(place)))
+    prune(sh, *words, out="^5 checkpoints moved to the trash")
+    check(steps(place) == [6], str(steps(place)))
+
+
 def case_a_plan_ends_with_its_command_and_a_deletion_with_the_way_back(sh):
     run = store(sh) / "llama"
     sh.path("store/ckpt.toml").write_text('keep = [{ last = 6 }]\n')

@@ -176,7 +176,7 @@ Result<Tensor> tensor_of(const ckpt_tensor* given) {
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: unknown dtype '{}'", tensor.name, tensor.dtype),
                  .hint = meant ? fmt::format("did you mean {}?", dtype_name(*meant))
-                               : "dtypes have the names of safetensors: F32, BF16, F16, I64, U8, ..."});
+                               : "use a safetensors dtype: F32, BF16, F16, I64, U8, ..."});
   }
   Tensor out{.name = tensor.name, .dtype = *dtype, .shape = Shape(tensor.shape, tensor.shape + tensor.ndim)};
   CKPT_TRY(out.role, role_of(tensor.role));

@@ -275,7 +275,7 @@ class Import final : RunTarget {
     if (begins_ || newest == known_.standing.end() || newest->name.step < step_) return {};
     const bool again = newest->name.step == step_;
     std::string text =
-        again ? fmt::format("step {} was already saved, now {}.g{}; this save replaces it for retention", step_,
+        again ? fmt::format("step {} was already saved, now {}.g{}; rules that count steps use this save", step_,
                             catalog::short_name(request_.run, step_), newest->name.generation)
               : fmt::format("step {} was the newest checkpoint of the run; step {} is now", newest->name.step, step_);
     notes.push_back({.severity = again ? Severity::note : Severity::warning, .text = std::move(text)});

@@ -13,6 +13,7 @@
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/catalog/store_names.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/index/rows.hpp"
@@ -163,13 +164,11 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
     if (std::ranges::any_of(scanned.runs, matches)) continue;
     if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
     std::string text = fmt::format("{}: no run matches '{}'", request.store, glob);
-    const auto is_below = [&](const std::string& run) { return run.starts_with(glob + '/'); };
-    if (std::ranges::any_of(scanned.runs, is_below))
-      return fail(
-          {.code = Errc::not_found,
-           .message = fmt::format("{}: '{}' is no run, but a directory of runs", request.store, glob),
-           .file = request.store,
-           .hint = fmt::format("use --store {}, or '{}/*' for its runs", join_path(request.store, glob), glob)});
+    if (auto hint = hint_of_runs_below(request.store, glob, scanned.runs))
+      return fail({.code = Errc::not_found,
+                   .message = fmt::format("{}: '{}' is no run, but a directory of runs", request.store, glob),
+                   .file = request.store,
+                   .hint = *std::move(hint)});
     const bool is_empty = std::ranges::count(scanned.directories, glob) != 0;
     if (is_empty) text = fmt::format("{}: '{}' holds no checkpoint", request.store, glob);
     if (is_empty || glob.find_first_of("*?[") != std::string::npos) {

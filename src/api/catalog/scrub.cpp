@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/catalog/store_catalog.hpp"
+#include "api/catalog/store_names.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/scan/lacks_files.hpp"
@@ -45,14 +46,13 @@ Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entri
   for (const std::string& glob : request.runs) {
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
-    const bool is_above = std::ranges::any_of(known, [&](const auto& run) { return run.starts_with(glob + '/'); });
-    return fail(
-        {.code = Errc::not_found,
-         .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
-         .file = request.store,
-         .hint = is_above ? fmt::format("use --store {}, or '{}/*' for its runs", join_path(request.store, glob), glob)
-                 : near   ? fmt::format("did you mean '{}'?", *near)
-                          : "'ckpt list' shows the checkpoints"});
+    const auto below = hint_of_runs_below(request.store, glob, known);
+    return fail({.code = Errc::not_found,
+                 .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
+                 .file = request.store,
+                 .hint = below  ? *below
+                         : near ? fmt::format("did you mean '{}'?", *near)
+                                : "'ckpt list' shows the checkpoints"});
   }
   return {};
 }

@@ -1,5 +1,7 @@
 #include "api/catalog/store_names.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -90,6 +92,13 @@ StoreNames store_names(Io& io, const std::string& store) {
   Walk walk(io, store);
   walk.look("", 0);
   return walk.take();
+}
+
+std::optional<std::string> hint_of_runs_below(const std::string& store, const std::string& name,
+                                              std::span<const std::string> runs) {
+  const std::string above = name + '/';
+  if (std::ranges::none_of(runs, [&](const std::string& run) { return run.starts_with(above); })) return std::nullopt;
+  return fmt::format("use --store {}, or '{}/*' for its runs", join_path(store, name), name);
 }
 
 std::string directory_of_step(Io& io, const std::string& store, const std::string& name) {

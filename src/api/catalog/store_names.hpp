@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +19,10 @@ struct StoreNames {
 /// Reads names of directories and marks only: no catalog, no manifest, no lock; writes nothing. Looks at the first few
 /// thousand directories. Directories that cannot be read are skipped.
 StoreNames store_names(Io& io, const std::string& store);
+
+/// The hint for a name that is no run, but a directory of some of these runs; nothing if it is none.
+std::optional<std::string> hint_of_runs_below(const std::string& store, const std::string& name,
+                                              std::span<const std::string> runs);
 
 /// The directory of RUN@STEP: the newest save of that step. Empty if there is none.
 std::string directory_of_step(Io& io, const std::string& store, const std::string& name);

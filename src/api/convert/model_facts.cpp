@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <ctime>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "format/model/training_state.hpp"
 #include "format/model/value_text.hpp"
 #include "format/text/json.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt {
 namespace {
@@ -87,10 +87,8 @@ const Value* option(const ParameterGroup& group, std::string_view name) {
 
 /// A number with a fraction by 6 digits: a learning rate of a schedule is 0.00030000000000000003.
 std::string rounded(std::string text) {
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool is_number = error == std::errc{} && end == text.data() + text.size();
-  return is_number && text.find('.') != std::string::npos ? fmt::format("{:.6g}", number) : text;
+  const auto number = parse_number<double>(text);
+  return number && text.find('.') != std::string::npos ? fmt::format("{:.6g}", *number) : text;
 }
 
 /// The values of an option in all groups, each once.

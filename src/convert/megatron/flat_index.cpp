@@ -69,7 +69,7 @@ Result<> FlatIndex::chunks(std::size_t tensor, Extent elements, const ChunkVisit
           placed.where.strides.empty() ? 1 : static_cast<std::uint64_t>(placed.where.strides.back());
       out.where.offset += (piece.begin + part->begin - first) * step * unit_bytes(placed.where.dtype);
       if (step != 1 && part->size() > 1)
-        return fail(Errc::unsupported, "the optimizer's flat state is stored with gaps between its elements");
+        return fail(Errc::unsupported, "the optimizer's flat buffer is not contiguous");
       out.where.strides.clear();
       return visit(out);
     });

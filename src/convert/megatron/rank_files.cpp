@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <map>
 #include <memory>
 #include <set>
 #include <tuple>
@@ -115,19 +117,19 @@ Origin origin_of(const RankFiles& rank) {
   return out;
 }
 
-/// Whether `b` comes after `a` along one dimension of the grid, and is like it along the others.
-bool comes_after(const RankFiles& a, const RankFiles& b) {
-  const int differing = (a.tensor != b.tensor) + (a.pipeline != b.pipeline) + (a.expert != b.expert);
-  return differing == 1 && a.tensor <= b.tensor && a.pipeline <= b.pipeline && a.expert <= b.expert;
-}
-
 /// Files that were mixed up: of several saves, or in the folders of other ranks. The numbers of ranks grow along every
-/// dimension of the grid. Converters write one number into all files.
+/// dimension of the grid, which is full. Converters write one number into all files.
 Result<> check_one_save(const std::string& root, const Ranks& ranks) {
+  using Place = std::array<std::uint64_t, 3>;
   std::vector<Origin> origins;
-  for (const RankFiles& rank : ranks.files) origins.push_back(origin_of(rank));
+  std::map<Place, std::size_t> at;
+  for (const RankFiles& rank : ranks.files) {
+    at.emplace(Place{rank.tensor, rank.pipeline, rank.expert}, origins.size());
+    origins.push_back(origin_of(rank));
+  }
+  const Origin& first = origins.front();
   const bool have_numbers =
-      std::ranges::any_of(origins, [&](const Origin& one) { return one.rank && one.rank != origins.front().rank; });
+      std::ranges::any_of(origins, [&](const Origin& one) { return one.rank && one.rank != first.rank; });
   const auto mixed = [&](std::size_t i, const std::string& reason) {
     const std::string path = join_path(join_path(root, ranks.files[i].folder), kModelFile);
     return fail({.code = Errc::corrupt,
@@ -135,18 +137,21 @@ Result<> check_one_save(const std::string& root, const Ranks& ranks) {
                  .file = path,
                  .hint = "copy the ranks' files again from the save that they belong to"});
   };
-  for (std::size_t i = 0; i < origins.size(); ++i) {
-    const Origin& first = origins.front();
-    if (first.iteration && origins[i].iteration && first.iteration != origins[i].iteration)
-      return mixed(i, fmt::format("of iteration {}, while {} is of iteration {}", *origins[i].iteration,
+  for (const auto& [place, i] : at) {
+    const Origin& own = origins[i];
+    if (first.iteration && own.iteration && first.iteration != own.iteration)
+      return mixed(i, fmt::format("of iteration {}, while {} is of iteration {}", *own.iteration,
                                   ranks.files.front().folder, *first.iteration));
-    for (std::size_t before = 0; have_numbers && before < origins.size(); ++before)
-      if (comes_after(ranks.files[before], ranks.files[i]) && origins[before].rank && origins[i].rank &&
-          *origins[before].rank >= *origins[i].rank)
-        return mixed(i,
-                     fmt::format("written by rank {}, while {} holds what rank {} wrote: files of ranks are exchanged "
-                                 "or copied",
-                                 *origins[i].rank, ranks.files[before].folder, *origins[before].rank));
+    for (std::size_t axis = 0; have_numbers && own.rank && axis < place.size(); ++axis) {
+      if (place[axis] == 0) continue;
+      Place neighbour = place;
+      --neighbour[axis];
+      const std::size_t before = at.at(neighbour);
+      if (origins[before].rank && *origins[before].rank >= *own.rank)
+        return mixed(
+            i, fmt::format("written by rank {}, but {} was written by rank {}: rank files were exchanged or copied",
+                           *own.rank, ranks.files[before].folder, *origins[before].rank));
+    }
   }
   return {};
 }

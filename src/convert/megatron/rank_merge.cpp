@@ -118,7 +118,7 @@ class RankMerge {
     const std::string& name = part.weight.name;
     if (!part.weight.is_gated || name.find("shared_experts.") != std::string::npos) return {};
     if (!shape_.has_arguments && cuts_of(part) > 1)
-      return unsupported(name, "the run's arguments are missing, which say whether it is gated (--swiglu)");
+      return unsupported(name, "cannot tell whether it is gated (--swiglu): the files hold no training arguments");
     const auto inner = part.weight.expert ? shape_.expert_feed_forward : shape_.feed_forward;
     const std::uint64_t rows = part.shape[0] * cuts_of(part);
     if (!inner || !contradicts_gate(rows, *inner, shape_.is_gated)) return {};
@@ -297,10 +297,9 @@ class RankMerge {
       files.push_back({std::move(flat), &used_optimizer_[r]});
     }
     if (shape_.has_distributed_state && !ranks_.files.front().optimizer)
-      map_.findings.push_back(
-          {.severity = Severity::warning,
-           .text = fmt::format("no rank has {}, which holds the optimizer's state: weights only", kOptimizerFile),
-           .skipped = Skipped::training_state});
+      map_.findings.push_back({.severity = Severity::warning,
+                               .text = fmt::format("no optimizer state: {} is missing for every rank", kOptimizerFile),
+                               .skipped = Skipped::training_state});
     bool is_kept = false;
     const std::set<std::string> whole = whole_slots(files);
     for (const StateOfFile& file : files) {

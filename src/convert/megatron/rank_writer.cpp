@@ -62,8 +62,12 @@ class RankWriter {
                     "--tp 1, or --names megatron for a model of transformers");
     std::vector<std::string> names;
     for (const WholeWeight& weight : weights_) names.push_back(weight.name);
-    note_padding(form);
+    const auto embedding = std::ranges::find(weights_, kEmbedding, &WholeWeight::name);
+    const std::uint64_t rows = embedding == weights_.end() || embedding->shape.empty() ? 0 : embedding->shape.front();
     CKPT_TRY(ModelDivision division, ModelDivision::make(std::move(weights_), form, grid, request_.target));
+    if (const auto padded = division.padded_vocabulary(); padded && *padded != rows)
+      padding_ = fmt::format("padded the vocabulary to {} rows for {} tokens; the source has {}", *padded,
+                             form.vocabulary.value_or(*padded), rows);
     RankTarget target(*request_.source, std::move(grid), std::move(division));
     target.id = request_.id;
     const auto& tensors = request_.source->tensors;
@@ -110,17 +114,6 @@ class RankWriter {
         own.slots.emplace(tensor.slot, request_.tensors[i].tensor);
       }
     }
-  }
-
-  void note_padding(const ModelForm& form) {
-    const auto embedding = std::ranges::find(weights_, kEmbedding, &WholeWeight::name);
-    if (embedding == weights_.end() || embedding->shape.empty() || !form.vocabulary) return;
-    const std::uint64_t rows = embedding->shape.front();
-    if (*form.vocabulary < rows)
-      padding_ = fmt::format(
-          "vocabulary of {} tokens: rows {} to {} of the embedding and the output layer are padding, of which the target has "
-          "what its size needs",
-          *form.vocabulary, *form.vocabulary, rows - 1);
   }
 
   /// The arguments by which Megatron-LM checks that the files are for a run of this size.

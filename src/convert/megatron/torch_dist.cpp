@@ -138,8 +138,9 @@ void note_forms(Map& map) {
   };
   if (std::ranges::any_of(map.tensors, is_gathered))
     map.findings.push_back({.severity = Severity::warning,
-                            .text = "the optimizer's state is in Python objects of its ranks (dp_zero_gather_scatter): "
-                                    "only its bytes are kept",
+                            .text =
+                                "cannot read optimizer state in pickled form (dp_zero_gather_scatter): it is kept as "
+                                "bytes only",
                             .skipped = Skipped::training_state});
   std::unordered_map<std::string_view, const Shape*> shapes;
   for (const Tensor& tensor : map.tensors)
@@ -217,16 +218,9 @@ Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
   return {};
 }
 
-/// A torch.save file of the checkpoint, beside its data files.
-Result<Map> open_file(Io& io, const std::string& root, std::string_view name, const ReadOptions& options) {
-  CKPT_TRY(Map out, torch_format().reader->open(io, join_path(root, name), options));
-  for (MapFile& file : out.files) file.path = name;
-  return out;
-}
-
 /// The same in a file of its own, which is a part of the checkpoint.
 Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
-  CKPT_TRY(Map common, open_file(io, root, megatron::kCommonFile, options));
+  CKPT_TRY(Map common, torch_format().reader->open(io, join_path(root, megatron::kCommonFile), options));
   for (Tensor& tensor : common.tensors) {
     if (tensor.role == Role::blob) tensor.name = fmt::format("{}/{}", megatron::kCommonFile, tensor.name);
     // torch's Adam counts its steps for each weight, and all have the same: optimizer.param_state.<number>.step, or
@@ -238,19 +232,19 @@ Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& op
   for (const NamedObject& object : common.objects)
     top.items.emplace_back(std::make_shared<Value>(Value{object.name}), std::make_shared<Value>(object.value));
   megatron::read_run_arguments(Value{std::move(top)}, map.meta);
-  return join_maps(map, std::move(common), "", root);
+  return join_maps(map, std::move(common), std::string(megatron::kCommonFile), root);
 }
 
 /// How far a run of Megatron-Bridge is: the counters of its loop, as tensors of one element.
 Result<> join_train_state(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
-  CKPT_TRY(Map state, open_file(io, root, kTrainState, options));
+  CKPT_TRY(Map state, torch_format().reader->open(io, join_path(root, kTrainState), options));
   for (Tensor& tensor : state.tensors) {
     tensor.name = fmt::format("train_state.{}", tensor.name);
     tensor.path.clear();
     if (tensor.role != Role::blob) tensor.role = Role::slot;
     tensor.slot = tensor.role == Role::slot ? "train_state" : "";
   }
-  return join_maps(map, std::move(state), "", root);
+  return join_maps(map, std::move(state), std::string(kTrainState), root);
 }
 
 /// What Megatron-Bridge keeps instead of the arguments. A file that is not one is left alone, as an extra.

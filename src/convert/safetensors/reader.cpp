@@ -127,7 +127,7 @@ class MapBuilder {
       return at_entry(Errc::incomplete, selection_.listed.at(absent.front()), absent.front(),
                       absent.size() == 1 ? "listed in the index but not in the file"
                                          : "listed in the index but not in the file: " + name_list(absent),
-                      "the file is of another save, or was replaced: copy or download the checkpoint again");
+                      "the file does not match the index: copy or download the checkpoint again");
     }
     unlisted_.report(map_.findings);
     return {};

@@ -42,8 +42,9 @@ Result<> check_unread(const LockedCheckpoint& held, const std::string& target) {
                    .hint = "try again when its readers are done"});
     case LockOutcome::unknown:
       return fail({.code = Errc::usage,
-                   .message = fmt::format("{}: cannot overwrite: this file system cannot tell whether it is in use{}{}",
-                                          target, held.reader.empty() ? "" : ": ", held.reader),
+                   .message = fmt::format(
+                       "{}: cannot overwrite: this file system has no locks to tell whether it is in use{}{}", target,
+                       held.reader.empty() ? "" : ": ", held.reader),
                    .file = target,
                    .hint = "choose another target, or remove this one by hand"});
     case LockOutcome::vanished:
@@ -423,8 +424,7 @@ Result<> Publication::Impl::rename_to_target() {
         return fail(exists_error(options_.target));
       if (mode == RenameMode::exchange && error.code == Errc::unsupported) {
         error.code = Errc::usage;
-        error.message =
-            options_.target + ": cannot overwrite: this file system cannot exchange two directories at once";
+        error.message = options_.target + ": cannot overwrite: this file system cannot swap two directories atomically";
         error.hint = "remove the old checkpoint first, or choose another target";
       }
       return fail(std::move(error));
