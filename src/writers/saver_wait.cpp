@@ -21,6 +21,9 @@ Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chro
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = std::chrono::steady_clock::now() + timeout;
+  // Before anything of them ends: a drain that has failed is not in the list any more, and still counts.
+  const auto drains = drains_->draining();
+  const auto saves = commits_->in_flight();
   Result<> worst = finish_round();
   const auto await = [&](const SaveEvent& event) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
@@ -28,10 +31,9 @@ Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
         rounds_.wait(event, std::max(left, std::chrono::milliseconds(0)), "wait: not finished within the timeout");
     if (!ended && worst) worst = std::move(ended);
   };
-  const auto saves = commits_->in_flight();
   for (const auto& save : saves) await(save->durable());
-  const auto drains = drains_->draining();
   for (const auto& save : drains) await(save->drained());
+  for (const auto& save : saves) await(save->drained());
   return worst;
 }
 
