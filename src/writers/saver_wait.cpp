@@ -21,7 +21,7 @@ Result<> Saver::wait_drained(const std::shared_ptr<PendingSave>& save, std::chro
 
 Result<> Saver::wait_all(std::chrono::milliseconds timeout) {
   const Deadline until = std::chrono::steady_clock::now() + timeout;
-  // Before anything of them ends: a drain that has failed is not in the list any more, and still counts.
+  // Before anything of them ends: the list drops a drain that has failed, which still counts.
   const auto drains = drains_->draining();
   const auto saves = commits_->in_flight();
   Result<> worst = finish_round();
