@@ -30,11 +30,9 @@ Result<CatalogQuery> read_query(const Words& words) {
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
     if (!filter) {
-      constexpr std::string_view kKey = "where: ";  // of the policy file
-      std::string_view reason = filter.error().message;
-      if (reason.starts_with(kKey)) reason.remove_prefix(kKey.size());
+      const Error& error = filter.error();
       return fail(
-          {.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, reason), .hint = filter.error().hint});
+          {.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, error.message), .hint = error.hint});
     }
     query.where = *std::move(filter);
   }

@@ -149,7 +149,8 @@ void print_report(Context& context, const InspectReport& report, bool with_files
     out += fmt::format("  {:<11} {}\n", "checks",
                        report.stores_hashes           ? "complete: a hash for every 4 MiB"
                        : report.referenced_files != 0 ? "size, time and first 64 KiB of each file that it refers to"
-                                                      : "partial; 'ckpt verify' compares all that exist");
+                       : report.stores_checksums      ? "CRC-32s; 'ckpt verify' compares them"
+                                                      : "no checksums; 'ckpt verify' checks structure and copies");
   if (!report.can_become.empty()) out += fmt::format("  {:<11} {}", "converts to", fmt::join(report.can_become, " · "));
   if (!report.can_become.empty() && report.smallest_memory != 0)
     out += fmt::format("   (needs at least {} of memory)", format_size(report.smallest_memory, sizes));

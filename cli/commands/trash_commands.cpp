@@ -144,17 +144,18 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
     if (nothing) say(context, request.since ? "nothing was deleted since then\n" : "the trash is empty\n");
     return;
   }
+  const std::string_view them = report.restored.size() == 1 ? "it" : "them";
   if (request.pin && report.unpinned.empty()) {
-    say(context, "pinned: no policy deletes them until 'ckpt unpin'\n");
+    say(context, fmt::format("pinned: no policy deletes {} until 'ckpt unpin'\n", them));
     return;
   }
   catalog::Time first = catalog::Time::max();
   for (const TrashEntry& entry : report.restored)
     first = std::min(first, entry.recorded ? catalog::undeleted_until(entry.record) : request.now);
   if (first > request.now)
-    say(context, fmt::format("prune keeps them until {}; 'ckpt pin' keeps them longer\n", minute_text(first)));
+    say(context, fmt::format("prune keeps {0} until {1}; 'ckpt pin' keeps {0} longer\n", them, minute_text(first)));
   else
-    say(context, "the next prune may delete them again; 'ckpt pin' keeps them\n");
+    say(context, fmt::format("the next prune may delete {0} again; 'ckpt pin' keeps {0}\n", them));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <utility>
 
 #include "api/catalog/last_run.hpp"
 #include "api/catalog/scrub.hpp"
@@ -10,6 +12,7 @@
 #include "cli/commands/session.hpp"
 #include "cli/report/verify_text.hpp"
 #include "cli/words/store_options.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -46,7 +49,7 @@ Result<> check_flags(const Words& words) {
     if (all || words.value(flag) == nullptr) continue;
     return fail(Errc::usage, fmt::format("--{}: needs --all", flag));
   }
-  for (const std::string_view flag : {"seed", "against", "from", "map", "names"}) {
+  for (const std::string_view flag : {"seed", "against", "rtol", "atol", "from", "map", "names"}) {
     if (all && words.value(flag) != nullptr)
       return fail(Errc::usage, fmt::format("--all and --{} cannot be used together", flag));
   }
@@ -217,6 +220,26 @@ Answer run_scrub(Context& context) {
   return out;
 }
 
+Result<std::optional<Tolerance>> tolerance_of(const Words& words) {
+  std::optional<Tolerance> out;
+  for (const auto& [flag, member] : {std::pair("rtol", &Tolerance::relative), {"atol", &Tolerance::absolute}}) {
+    const Value* value = words.value(flag);
+    if (value == nullptr) continue;
+    const auto number = parse_number<double>(value->text);
+    if (!number || !std::isfinite(*number) || *number < 0)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: '{}' is not a number of at least 0", value->origin, value->text),
+                   .hint = fmt::format("--{} 1e-3", flag)});
+    if (words.value("against") == nullptr)
+      return fail({.code = Errc::usage,
+                   .message = fmt::format("{}: nothing to compare with", value->origin),
+                   .hint = fmt::format("ckpt diff A B --{} {}", flag, value->text)});
+    if (!out) out.emplace();
+    (*out).*member = *number;
+  }
+  return out;
+}
+
 /// By path or by name; `request` gets the paths.
 Result<VerifyReport> verify_named(Context& context, Session& session, VerifyRequest& request) {
   CKPT_TRY(request.path, source_path(context, session, request.path));
@@ -239,6 +262,9 @@ Answer run_verify(Context& context) {
   auto sample = sample_of(context.words);
   if (!sample) return failed(std::move(sample).error());
   request.sample = *sample;
+  auto tolerance = tolerance_of(context.words);
+  if (!tolerance) return failed(std::move(tolerance).error());
+  request.tolerance = *tolerance;
   if (request.quick && (request.finite || request.sample))
     return failed(
         {.code = Errc::usage, .message = "--finite and --sample do not work with --quick, which reads no values"});

@@ -164,13 +164,13 @@ void put(json::Writer& out, const VerifyReport& report, const VerifyRequest& req
   }
   out.begin_object();
   put_text(out, "path", request.against);
-  out.member("equal", report.compared).key("different").begin_array();
+  out.member("equal", report.compared).member("within_tolerance", report.within).key("different").begin_array();
   for (const auto& [name, reason, values] : report.different) {
     out.begin_object().member("name", name).member("reason", reason).key("values");
     if (values) {
       out.begin_object().member("elements", values->elements).member("differing", values->differing);
       out.member("one_is_nan", values->one_is_nan).member("max_absolute", values->max_absolute);
-      out.member("max_relative", values->max_relative).end_object();
+      out.member("max_relative", values->max_relative).member("relative_norm", values->norm()).end_object();
     } else {
       out.value(nullptr);
     }
@@ -219,7 +219,7 @@ void put(json::Writer& out, const InspectReport& report, bool with_files) {
       .member("referenced_bytes", report.referenced_bytes);
   if (with_files) put(out.key("files"), report.files);
   out.member("can_become", report.can_become).member("smallest_memory_bytes", report.smallest_memory);
-  out.member("stores_hashes", report.stores_hashes);
+  out.member("stores_hashes", report.stores_hashes).member("stores_checksums", report.stores_checksums);
   put(out.key("findings"), report.findings);
   out.end_object();
 }

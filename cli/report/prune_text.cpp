@@ -173,6 +173,7 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
       say(context, fmt::format("policy  {}: {}: keep {}\n", printable(plan.policies.source),
                                printable(part.policy.runs), printable(keeps_text(part))));
   }
+  if (is_stuck(plan) && !applied) return;  // what a rule that keeps nothing by mistake decides misleads
   print_totals(context, plan);
   print_decisions(context, plan);
   for (const std::string& run : plan.ruleless)
@@ -186,6 +187,7 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
 }
 
 void print_plan_end(Context& context, const PrunePlan& plan) {
+  if (is_stuck(plan)) return;
   const SizeStyle sizes = context.settings.sizes;
   std::uint64_t count = 0;
   for (const PrunePart& part : plan.parts) count += part.entries.size();
@@ -195,7 +197,7 @@ void print_plan_end(Context& context, const PrunePlan& plan) {
   if (plan.recycled_bytes != 0)
     line += fmt::format(", recycle {} for the next save", format_size(plan.recycled_bytes, sizes));
   say(context, line + ". Nothing was deleted.\n");
-  if (plan.trash_count + plan.demote_count == 0 || is_stuck(plan)) return;
+  if (plan.trash_count + plan.demote_count == 0) return;
   const bool asks = needs_approval(plan);
   if (asks) {
     for (const PrunePart& part : plan.parts)

@@ -3,12 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace ckpt::cli {
 namespace {
 
 constexpr std::size_t kNamesShown = 10;
+
+/// Parts of a name that are numbers, as of layers and experts, become "*".
+std::string without_numbers(std::string_view name) {
+  std::string out;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+    out += number ? "*" : part;
+    if (end < name.size()) out += '.';
+    begin = end + 1;
+  }
+  return out;
+}
 
 void print_names(Context& context, std::string_view label, const std::vector<std::string>& names) {
   const std::size_t shown = context.settings.verbose > 0 ? names.size() : std::min(names.size(), kNamesShown);
@@ -26,42 +47,85 @@ void print_finite(Context& context, const VerifyReport& report) {
   print_names(context, "not finite", lines);
 }
 
-std::string difference_text(const VerifyReport::Difference& one) {
-  if (!one.values) return fmt::format("{}   {}", one.name, one.reason);
-  const ValueDifference& values = *one.values;
-  std::string out = fmt::format("{}   ", one.name);
-  if (one.reason != "values") out += one.reason + "; ";
-  out += fmt::format("{} of {} values differ", format_count(values.differing), format_count(values.elements));
-  if (values.max_absolute != 0)
-    out += fmt::format(", max |a-b| {:.2g}, relative {:.2g}", values.max_absolute, values.max_relative);
-  if (values.one_is_nan != 0) out += fmt::format(", {} NaN on one side", format_count(values.one_is_nan));
+std::string distance_text(const ValueDifference& values) {
+  return fmt::format("max |a-b| {:.2g}, relative {:.2g}, norm {:.2g}", values.max_absolute, values.max_relative,
+                     values.norm());
+}
+
+/// The same tensor of one or more layers: "layers.*.attn.q.weight".
+struct DifferenceGroup {
+  std::vector<const VerifyReport::Difference*> tensors{};  ///< those that differ most come first
+  std::optional<ValueDifference> values{};                 ///< of all together
+};
+
+double size_of(const std::optional<ValueDifference>& values) {
+  return values ? values->norm() : std::numeric_limits<double>::infinity();
+}
+
+/// Those that differ most come first. All of a group differ for one reason.
+std::vector<DifferenceGroup> grouped(const std::vector<VerifyReport::Difference>& all, bool by_layer) {
+  std::map<std::pair<std::string, std::string>, DifferenceGroup> groups;
+  for (const VerifyReport::Difference& one : all) {
+    DifferenceGroup& group = groups[{by_layer ? without_numbers(one.name) : one.name, one.reason}];
+    group.tensors.push_back(&one);
+    if (!one.values) continue;
+    if (!group.values) group.values.emplace();
+    group.values->add(*one.values);
+  }
+  std::vector<DifferenceGroup> out;
+  for (auto& [key, group] : groups) out.push_back(std::move(group));
+  for (DifferenceGroup& group : out)
+    std::ranges::stable_sort(group.tensors, std::greater(), [](const auto* one) { return size_of(one->values); });
+  std::ranges::stable_sort(out, std::greater(), [](const DifferenceGroup& group) { return size_of(group.values); });
   return out;
 }
 
-/// The sum over all tensors, then each; those that differ most come first.
+std::string difference_text(const DifferenceGroup& group) {
+  const VerifyReport::Difference& most = *group.tensors.front();
+  const bool several = group.tensors.size() > 1;
+  std::string out = most.name;
+  if (several) out = fmt::format("{} ({})", without_numbers(most.name), format_counted(group.tensors.size(), "tensor"));
+  if (!group.values) return fmt::format("{}   {}", out, most.reason);
+  const ValueDifference& values = *group.values;
+  out += "   ";
+  if (most.reason != "values") out += most.reason + "; ";
+  out += fmt::format("{} of {} values differ", format_count(values.differing), format_count(values.elements));
+  if (values.max_absolute != 0) out += ", " + distance_text(values);
+  if (values.one_is_nan != 0) out += fmt::format(", {} NaN on one side", format_count(values.one_is_nan));
+  if (several && size_of(most.values) != size_of(group.tensors.back()->values))
+    out += fmt::format("; most in {}", most.name);
+  return out;
+}
+
+/// The sum over all tensors, then each, or those of all layers together if there are many.
 void print_differences(Context& context, const VerifyReport& report) {
-  std::vector<VerifyReport::Difference> all = report.different;
-  std::ranges::stable_sort(all, [](const auto& a, const auto& b) {
-    const auto size = [](const VerifyReport::Difference& one) {
-      return one.values ? one.values->max_relative : std::numeric_limits<double>::infinity();
-    };
-    return size(a) > size(b);
-  });
   ValueDifference sum;
-  for (const VerifyReport::Difference& one : all) {
-    if (!one.values) continue;
-    sum.elements += one.values->elements;
-    sum.differing += one.values->differing;
-    sum.max_absolute = std::max(sum.max_absolute, one.values->max_absolute);
-    sum.max_relative = std::max(sum.max_relative, one.values->max_relative);
-  }
+  for (const VerifyReport::Difference& one : report.different)
+    if (one.values) sum.add(*one.values);
   if (sum.elements != 0)
-    say(context,
-        fmt::format("  values      {} of {} differ in these tensors, max |a-b| {:.2g}, relative {:.2g}\n",
-                    format_count(sum.differing), format_count(sum.elements), sum.max_absolute, sum.max_relative));
+    say(context, fmt::format("  values      {} of {} differ in these tensors, {}\n", format_count(sum.differing),
+                             format_count(sum.elements), distance_text(sum)));
+  const bool by_layer = report.different.size() > kNamesShown && context.settings.verbose == 0;
   std::vector<std::string> lines;
-  for (const VerifyReport::Difference& one : all) lines.push_back(difference_text(one));
+  for (const DifferenceGroup& group : grouped(report.different, by_layer)) lines.push_back(difference_text(group));
   print_names(context, "different", lines);
+}
+
+/// Names that one side lacks: those of all layers together if there are many.
+void print_missing(Context& context, std::string_view label, const std::vector<std::string>& names) {
+  if (names.size() <= kNamesShown || context.settings.verbose > 0) return print_names(context, label, names);
+  std::vector<std::pair<std::string, std::vector<std::string>>> groups;
+  std::unordered_map<std::string, std::size_t> known;
+  for (const std::string& name : names) {
+    const auto [at, is_new] = known.emplace(without_numbers(name), groups.size());
+    if (is_new) groups.push_back({at->first, {}});
+    groups[at->second].second.push_back(name);
+  }
+  std::vector<std::string> lines;
+  for (const auto& [folded, all] : groups)
+    lines.push_back(all.size() == 1 ? all.front()
+                                    : fmt::format("{} ({})", folded, format_counted(all.size(), "tensor")));
+  print_names(context, label, lines);
 }
 
 }  // namespace
@@ -100,12 +164,15 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
   for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
   if (report.finite_checked) print_finite(context, report);
   if (!request.against.empty()) {
-    say(context, fmt::format("against {}: {}, {} different, {} only here, {} only there\n", printable(request.against),
-                             format_count(report.compared) + " identical", format_count(report.different.size()),
-                             format_count(report.only_here.size()), format_count(report.only_there.size())));
+    const std::string within =
+        request.tolerance ? fmt::format("{} within the tolerance, ", format_count(report.within)) : "";
+    say(context, fmt::format("against {}: {} identical, {}{} different, {} only here, {} only there\n",
+                             printable(request.against), format_count(report.compared), within,
+                             format_count(report.different.size()), format_count(report.only_here.size()),
+                             format_count(report.only_there.size())));
     print_differences(context, report);
-    print_names(context, "only here", report.only_here);
-    print_names(context, "only there", report.only_there);
+    print_missing(context, "only here", report.only_here);
+    print_missing(context, "only there", report.only_there);
   }
   print_findings(context, report.notes);
 }

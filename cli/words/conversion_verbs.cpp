@@ -6,6 +6,11 @@
 namespace ckpt::cli {
 namespace {
 
+Flag seldom(Flag flag) {
+  flag.seldom = true;
+  return flag;
+}
+
 Verb convert_verb() {
   return {
       .name = "convert",
@@ -30,8 +35,8 @@ Verb convert_verb() {
                .help = "output format",
                .guesses = {"format", "output-format", "target-format", "t", "f"}},
               from_flag(),
-              map_flag(),
-              named_in_flag(),
+              seldom(map_flag()),
+              seldom(named_in_flag()),
               {.name = "only",
                .value = "WHAT",
                .help = "convert only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
@@ -69,7 +74,8 @@ Verb convert_verb() {
               {.name = "ep",
                .value = "N",
                .help = "for --to deepspeed and megatron-legacy: expert-parallel size (default: the source's)",
-               .guesses = {"expert-parallel", "ep-size", "expert-model-parallel-size"}},
+               .guesses = {"expert-parallel", "ep-size", "expert-model-parallel-size"},
+               .seldom = true},
               {.name = "tp",
                .value = "N",
                .help = "for --to megatron-legacy: tensor-parallel size (default: the source's)",
@@ -81,19 +87,23 @@ Verb convert_verb() {
               {.name = "vpp",
                .value = "N",
                .help = "for --to megatron-legacy: model chunks per pipeline stage (interleaved schedule)",
-               .guesses = {"virtual-pipeline", "vpp-size", "virtual-pipeline-model-parallel-size"}},
+               .guesses = {"virtual-pipeline", "vpp-size", "virtual-pipeline-model-parallel-size"},
+               .seldom = true},
               {.name = "decoder-first",
                .value = "N",
                .help = "for --to megatron-legacy: layers in the first pipeline stage, if not the same as the others",
-               .guesses = {"decoder-first-pipeline-num-layers"}},
+               .guesses = {"decoder-first-pipeline-num-layers"},
+               .seldom = true},
               {.name = "decoder-last",
                .value = "N",
                .help = "for --to megatron-legacy: layers in the last pipeline stage, if not the same as the others",
-               .guesses = {"decoder-last-pipeline-num-layers"}},
+               .guesses = {"decoder-last-pipeline-num-layers"},
+               .seldom = true},
               {.name = "tag",
                .value = "NAME",
                .help = "for --to deepspeed: the checkpoint's directory in DST; by default the source's, or "
-                       "global_step and the step"},
+                       "global_step and the step",
+               .seldom = true},
               {.name = "fresh-optimizer",
                .help = "for --to deepspeed: start with a new optimizer if the source holds weights only",
                .guesses = {"new-optimizer", "no-optimizer"}},
@@ -106,17 +116,22 @@ Verb convert_verb() {
                        "'layers.*.weight=S1' (S1: along dimension 1, R: replicated, R:2,S0:4: on a 2 x 4 mesh); "
                        "default: S0, as FSDP does",
                .repeatable = true,
-               .guesses = {"placements", "shard-dim"}},
+               .guesses = {"placements", "shard-dim"},
+               .seldom = true},
               names_flag(),
-              vocab_size_flag(),
+              seldom(vocab_size_flag()),
               {.name = "vocab-multiple",
                .value = "N",
                .help =
                    "with --names megatron: pad the vocabulary to a multiple of N (make-vocab-size-divisible-by times "
                    "the tensor-parallel size)",
-               .guesses = {"make-vocab-size-divisible-by", "pad-vocab"}},
-              {.name = "strip-prefix", .value = "TEXT", .help = "remove this prefix from tensor names that have it"},
-              {.name = "add-prefix", .value = "TEXT", .help = "add this prefix to every tensor name"},
+               .guesses = {"make-vocab-size-divisible-by", "pad-vocab"},
+               .seldom = true},
+              {.name = "strip-prefix",
+               .value = "TEXT",
+               .help = "remove this prefix from tensor names that have it",
+               .seldom = true},
+              {.name = "add-prefix", .value = "TEXT", .help = "add this prefix to every tensor name", .seldom = true},
               {.name = "assets",
                .value = "DIR",
                .help = "take config.json, tokenizer and other model files that SRC lacks from DIR, so that "
@@ -125,7 +140,8 @@ Verb convert_verb() {
               {.name = "no-extras",
                .help = "do not copy the model's extra files: config.json, tokenizer, chat template, remote code, "
                        "licence",
-               .guesses = {"weights-only", "no-config", "no-tokenizer"}},
+               .guesses = {"weights-only", "no-config", "no-tokenizer"},
+               .seldom = true},
               {.name = "virtual",
                .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
                        "format",
@@ -138,9 +154,10 @@ Verb convert_verb() {
               {.name = "allow-skipped",
                .help = "exit with 0 instead of 3 if data files next to the checkpoint (weights in another format, an "
                        "optimizer, RNG states) are skipped",
-               .guesses = {"allow-partial", "ignore-skipped", "partial"}},
-              restart_flag(),
-              verify_level_flag(),
+               .guesses = {"allow-partial", "ignore-skipped", "partial"},
+               .seldom = true},
+              seldom(restart_flag()),
+              seldom(verify_level_flag()),
           },
       .examples = {{"ckpt convert runs/exp7 model.safetensors --only weights", "weights of a training run in one file"},
                    {"ckpt convert runs/exp7 hf --to safetensors --shard-size 5GB", "a directory of shards"},

@@ -22,7 +22,8 @@ struct Flag {
   std::vector<std::pair<std::string_view, std::string_view>> synonyms{};  ///< accepted values, and what they mean
   /// The value where none is given. The next word is the value only if it begins with a digit.
   std::string_view bare{};
-  bool loads = false;  ///< of "FORMAT": a load_name instead
+  bool loads = false;   ///< of "FORMAT": a load_name instead
+  bool seldom = false;  ///< only named by -h; --help explains it
 };
 
 struct Example {

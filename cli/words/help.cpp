@@ -202,8 +202,17 @@ std::string short_verb_help(const Verb& verb, std::size_t width) {
   std::string out =
       fmt::format("{}.\n\nUsage: ckpt {}{}\n", verb.summary, usage_of(verb), verb.flags.empty() ? "" : " [OPTIONS]");
   if (!verb.examples.empty()) out += "\n" + example_list(verb.examples, width);
-  if (!verb.flags.empty()) out += "\nOptions:\n" + flag_list(verb.flags, width);
-  return out + fmt::format("\n'ckpt {} --help' explains more.\n", verb.name);
+  std::vector<Flag> shown;
+  std::vector<std::string> named;
+  for (const Flag& flag : verb.flags) {
+    if (flag.seldom)
+      named.push_back(fmt::format("--{}", flag.name));
+    else
+      shown.push_back(flag);
+  }
+  if (!shown.empty()) out += "\nOptions:\n" + flag_list(shown, width);
+  if (!named.empty()) out += "\nMore options:\n" + wrapped(fmt::to_string(fmt::join(named, " ")), 2, width);
+  return out + fmt::format("\n'ckpt {} --help' explains {}.\n", verb.name, named.empty() ? "more" : "all");
 }
 
 std::string verb_help(const Verb& verb, std::size_t width) {

@@ -167,7 +167,10 @@ def verify(path: PathLike, **given: Any) -> Result:
 
 
 def diff(a: PathLike, b: PathLike, **given: Any) -> Result:
-    """Compares the tensors of two checkpoints of any formats bit for bit. A difference is a result that is not ok."""
+    """Compares the tensors of two checkpoints of any formats bit for bit, or within rtol=0.01, atol=1e-8 as numpy.allclose.
+
+    A difference is a result that is not ok.
+    """
     return run("verify", a, against=os.fspath(b), **given)
 
 

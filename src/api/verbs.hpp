@@ -169,12 +169,18 @@ struct Sample {
   std::uint64_t seed = 0;
 };
 
+/// How far apart two values may be: |a - b| <= absolute + relative * |b|, b the other checkpoint's; as numpy.allclose.
+struct Tolerance {
+  double absolute = 0;
+  double relative = 0;
+};
 struct VerifyRequest {
   std::string path;
   std::string from{};
-  bool quick = false;              ///< structure and sizes only
-  std::string against{};           ///< another checkpoint, any format; "" = none
-  bool finite = false;             ///< also look for NaNs and infinities
+  bool quick = false;                    ///< structure and sizes only
+  std::string against{};                 ///< another checkpoint, any format; "" = none
+  std::optional<Tolerance> tolerance{};  ///< with `against`: what lies within it does not count as different
+  bool finite = false;                   ///< also look for NaNs and infinities
   std::optional<Sample> sample{};  ///< of the leaves: 4 MiB of a universal checkpoint's files, of other forms' values
 };
 
@@ -191,6 +197,13 @@ struct ValueDifference {
   std::uint64_t one_is_nan = 0;  ///< of those: NaN on one side only
   double max_absolute = 0;       ///< greatest |a - b|; of numbers only
   double max_relative = 0;       ///< greatest |a - b| / max(|a|, |b|)
+  double squares = 0;            ///< sum of (a - b)^2, of finite numbers
+  double other_squares = 0;      ///< sum of b^2, likewise, of equal ones too
+  std::uint64_t beyond = 0;      ///< elements beyond the tolerance; without one: that differ
+
+  void add(const ValueDifference& part);
+  /// |a - b| / |b| of all values as one vector, Euclidean norms; infinite where only b is 0.
+  double norm() const;
 };
 struct VerifyReport {
   std::string format;
@@ -214,6 +227,7 @@ struct VerifyReport {
   std::vector<NotFiniteTensor> not_finite{};  ///< in the source's order
   std::vector<Finding> notes{};
   std::uint64_t compared = 0;  ///< --against: tensors equal bit for bit
+  std::uint64_t within = 0;    ///< others, all of whose values are within the tolerance
   std::vector<std::string> only_here{};
   std::vector<std::string> only_there{};
   struct Difference {
@@ -265,6 +279,7 @@ struct InspectReport {
   std::vector<std::string> can_become{};
   std::uint64_t smallest_memory = 0;  ///< --memory that a conversion needs
   bool stores_hashes = false;         ///< its format keeps a hash of every byte
+  bool stores_checksums = false;      ///< its files have CRC-32s of tensors
   std::vector<Finding> findings{};    ///< of the reader, then unexpected facts about its contents
   std::vector<std::pair<std::string, std::uint64_t>> files{};
 };

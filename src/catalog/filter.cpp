@@ -104,7 +104,7 @@ class Filter::Compiler {
 
  private:
   static tl::unexpected<Error> wrong(const Token& token, std::string_view what) {
-    return fail(Errc::usage, fmt::format("where: column {}: {}", token.column, what));
+    return fail(Errc::usage, fmt::format("column {}: {}", token.column, what));
   }
 
   Result<> wait(Op op, const Token& token) {
@@ -125,7 +125,7 @@ class Filter::Compiler {
       const auto near = nearest(name.value, known);
       return fail(
           {.code = Errc::usage,
-           .message = fmt::format("where: column {}: unknown name '{}'", name.column, name.value),
+           .message = fmt::format("column {}: unknown name '{}'", name.column, name.value),
            .hint = near ? fmt::format("did you mean '{}'?", *near)
                         : fmt::format("known names: {}, metric.NAME", fmt::join(known.begin(), known.end(), ", "))});
     }
@@ -199,7 +199,7 @@ class Filter::Compiler {
 };
 
 Result<Filter> Filter::parse(std::string_view text) {
-  if (text.size() > kLongestText) return fail(Errc::usage, "where: longer than 4096 bytes");
+  if (text.size() > kLongestText) return fail(Errc::usage, "longer than 4096 bytes");
   Filter out;
   out.text_ = text;
   CKPT_TRY(out.program_, Compiler(out.text_).compile());

@@ -65,6 +65,9 @@ struct FormatWriter {
   bool refers = false;        ///< it can hold references instead of bytes: WriteRequest::refer
   /// It keeps the model-parallel layout of a source in its own form, which is opened with ReadOptions::ranks_apart.
   bool keeps_model_ranks = false;
+  /// Memory that its layout takes for each tensor, bytes: measured with 50 000 small ones of names of 40 bytes, so that a
+  /// conversion that does not fit is refused before it is laid out.
+  std::uint64_t tensor_memory = 250;
 };
 
 /// For `load`, which extracts parts of tensors.

@@ -480,5 +480,54 @@ TEST_F(FormatChecks, VerifySaysThatItComparedCopies) {
   EXPECT_NE(report->checked_by.find("all copies of 1 tensor"), std::string::npos) << report->checked_by;
 }
 
+TEST_F(FormatChecks, AConversionTakesTheCopyOfTheLowestWriter) {
+  const Tree tree;
+  std::string other = tree.bytes(kOther);
+  other[data_begin(tree, kOther)] ^= 1;  // c.copies is its first entry
+  tree.file(kOther, other);
+  EXPECT_EQ(verify_at(tree.root()).code, 1);
+  const std::string target = tree.root() + ".safetensors";
+  Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
+  const auto done = convert(session, {.source = tree.root(), .target = target});
+  ASSERT_TRUE(done) << done.error().message;
+  const auto source = open_source(*io_, target, "", {});
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ(gather(source->map, target, find_tensor(source->map, "c.copies")).bytes, sample().bytes[2]);
+}
+
+TEST_F(FormatChecks, TheTextThatIdentifiesADataFileIsComparedByItsMembers) {
+  const Tree tree;
+  const std::string bytes = tree.bytes(kShard);
+  const std::size_t end = data_begin(tree, kShard);
+  const std::string id = sample().manifest.id.hex();
+  const std::string before =
+      R"("{\"format\":\"1.0\",\"id\":\")" + id + R"(\",\"class\":\"weights\",\"writer\":1,\"volume\":0}")";
+  const std::string after = R"("{ \"volume\":0, \"later\":[1], \"writer\":1,\"class\":\"weights\", \"id\":\")" + id +
+                            R"(\", \"format\":\"1.0\" }")";
+  std::string header = replaced(bytes.substr(0, end), before, after);
+  ASSERT_EQ(header.substr(end), std::string(after.size() - before.size(), ' ')) << "padding";
+  header.resize(end);
+  tree.file(kShard, header + bytes.substr(end));
+  const ReportedFlag verified = verify_at(tree.root());
+  EXPECT_EQ(verified.code, 0) << verified.text;
+}
+
+TEST_F(FormatChecks, AnAliasMayHaveTheNameThatNoTensorMayHave) {
+  const Tree tree;
+  tree.manifest(R"("name":"z")", R"("name":"__metadata__")");
+  const ReportedFlag told = read(tree.root());
+  EXPECT_EQ(told.code, 0) << told.text;
+  const ReportedFlag verified = verify_at(tree.root());
+  EXPECT_EQ(verified.code, 0) << verified.text;
+  // In a safetensors file an entry of this name would be the file's metadata.
+  const std::string target = tree.root() + ".safetensors";
+  Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
+  const auto done = convert(session, {.source = tree.root(), .target = target});
+  ASSERT_TRUE(done) << done.error().message;
+  const auto source = open_source(*io_, target, "", {});
+  ASSERT_TRUE(source) << source.error().message;
+  EXPECT_EQ(gather(source->map, target, find_tensor(source->map, "a.whole")).bytes, sample().bytes[0]);
+}
+
 }  // namespace
 }  // namespace ckpt

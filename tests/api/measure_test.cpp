@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -11,7 +13,7 @@ namespace {
 template <class Number>
 ValueDifference measured(Dtype dtype, const std::vector<Number>& left, const std::vector<Number>& right) {
   ValueDifference out;
-  measure_values(dtype, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), out);
+  measure_values(dtype, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), {}, out);
   return out;
 }
 
@@ -44,6 +46,36 @@ TEST(MeasureValues, KnowsIntegersAndZeroesWithASign) {
   EXPECT_EQ(zeroes.differing, 1u) << "other bits";
   EXPECT_EQ(zeroes.max_absolute, 0);
   EXPECT_EQ(measured<std::uint8_t>(Dtype::f8_e4m3, {1, 2}, {1, 3}).differing, 1u);
+}
+
+TEST(MeasureValues, TheNormIsThatOfAllValuesAsOneVector) {
+  const auto out = measured<float>(Dtype::f32, {3, 4, 1}, {0, 4, 3});
+  EXPECT_DOUBLE_EQ(out.norm(), std::sqrt(13.0 / 25.0));
+  EXPECT_EQ(measured<float>(Dtype::f32, {0}, {-0.0F}).norm(), 0);
+  EXPECT_EQ(measured<float>(Dtype::f32, {1}, {0}).norm(), std::numeric_limits<double>::infinity());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_DOUBLE_EQ(measured<float>(Dtype::f32, {nan, 2}, {1, 1}).norm(), std::sqrt(0.5)) << "of numbers";
+}
+
+TEST(MeasureValues, WhatIsWithinTheToleranceIsNotBeyondIt) {
+  const auto beyond = [](Dtype dtype, const auto& left, const auto& right, Tolerance tolerance) {
+    ValueDifference out;
+    measure_values(dtype, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), tolerance, out);
+    return out.beyond;
+  };
+  using Floats = std::vector<float>;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(beyond(Dtype::f32, Floats{1, 10, 100}, Floats{1.25F, 11, 111}, {.absolute = 0.25, .relative = 0.1}), 0u);
+  EXPECT_EQ(beyond(Dtype::f32, Floats{1, 10, 100}, Floats{1.5F, 11, 112}, {.absolute = 0.25, .relative = 0.1}), 2u);
+  EXPECT_EQ(beyond(Dtype::f32, Floats{90}, Floats{100}, {.relative = 0.1}), 0u) << "relative to the other one";
+  EXPECT_EQ(beyond(Dtype::f32, Floats{100}, Floats{90}, {.relative = 0.1}), 1u);
+  EXPECT_EQ(beyond(Dtype::f32, Floats{0, -nan, infinity}, Floats{-0.0F, nan, infinity}, {}), 0u);
+  EXPECT_EQ(
+      beyond(Dtype::f32, Floats{1, infinity, infinity}, Floats{nan, -infinity, 1}, {.absolute = 9, .relative = 9}), 3u);
+  using Bytes = std::vector<std::uint8_t>;
+  EXPECT_EQ(beyond(Dtype::f8_e4m3, Bytes{1, 2}, Bytes{1, 3}, {.absolute = 9, .relative = 9}), 1u)
+      << "has no order here";
 }
 
 TEST(MissingPrefix, IsThatOfAllNames) {

@@ -54,18 +54,18 @@ TEST(Filter, NotBindsBeforeAndBeforeOr) {
 }
 
 TEST(Filter, SaysWhereItIsWrong) {
-  EXPECT_EQ(error_of("knid == 'x'"), "where: column 1: unknown name 'knid'");
+  EXPECT_EQ(error_of("knid == 'x'"), "column 1: unknown name 'knid'");
   EXPECT_EQ(Filter::parse("knid == 'x'").error().hint, "did you mean 'kind'?");
-  EXPECT_EQ(error_of("step == 1 and"), "where: column 14: expected a comparison, e.g. kind == 'weights'");
-  EXPECT_EQ(error_of("(step == 1"), "where: column 11: missing )");
-  EXPECT_EQ(error_of("step == 1)"), "where: column 10: unmatched )");
-  EXPECT_EQ(error_of("kind < 'a'"), "where: column 6: strings can only be compared by == and !=");
-  EXPECT_EQ(error_of("kind = 'a'"), "where: column 6: use == to compare");
-  EXPECT_EQ(error_of("kind == a"), "where: column 9: expected a quoted string: 'a'");
-  EXPECT_EQ(error_of("kind == 'a"), "where: column 9: missing closing quote");
-  EXPECT_EQ(error_of("step == many"), "where: column 9: 'many' is not a value of step");
-  EXPECT_EQ(error_of("age < 7q"), "where: column 7: '7q' is not a value of age");
-  EXPECT_EQ(error_of("step == 1 step == 2"), "where: column 11: expected 'and' or 'or'");
+  EXPECT_EQ(error_of("step == 1 and"), "column 14: expected a comparison, e.g. kind == 'weights'");
+  EXPECT_EQ(error_of("(step == 1"), "column 11: missing )");
+  EXPECT_EQ(error_of("step == 1)"), "column 10: unmatched )");
+  EXPECT_EQ(error_of("kind < 'a'"), "column 6: strings can only be compared by == and !=");
+  EXPECT_EQ(error_of("kind = 'a'"), "column 6: use == to compare");
+  EXPECT_EQ(error_of("kind == a"), "column 9: expected a quoted string: 'a'");
+  EXPECT_EQ(error_of("kind == 'a"), "column 9: missing closing quote");
+  EXPECT_EQ(error_of("step == many"), "column 9: 'many' is not a value of step");
+  EXPECT_EQ(error_of("age < 7q"), "column 7: '7q' is not a value of age");
+  EXPECT_EQ(error_of("step == 1 step == 2"), "column 11: expected 'and' or 'or'");
   EXPECT_NE(error_of(""), "no error");
   EXPECT_NE(error_of("step = 1"), "no error");
 }

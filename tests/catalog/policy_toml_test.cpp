@@ -135,6 +135,11 @@ TEST(PolicyToml, UnknownKeysAreErrorsWithTheirPlaceAndTheNearestKnownOne) {
   EXPECT_TRUE(parse_policies("memory = '8G'", "ckpt.toml", {"memory"}));
 }
 
+TEST(PolicyToml, AnErrorInAFilterHasItsPlaceInTheFileAndInTheFilter) {
+  EXPECT_EQ(error_of("keep = [ { last = 3, where = 'knd == 1' } ]"),
+            "ckpt.toml: line 1 column 30: where: column 1: unknown name 'knd'");
+}
+
 TEST(PolicyToml, ValuesThatAKeyDoesNotTakeAreErrors) {
   for (const char* bad : {"keep = [ { last = '3x' } ]",
                           "keep = [ { last = -2 } ]",

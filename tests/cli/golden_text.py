@@ -4,10 +4,12 @@ A file of tests/golden_text holds the commands of one scenario, each with its ou
 ids, memory, free space) is replaced by fixed words of the same width where columns depend on it.
 """
 import atexit
+import getpass
 import os
 import pathlib
 import re
 import shutil
+import socket
 import tempfile
 import time
 
@@ -26,6 +28,16 @@ SCENARIOS = {
     "convert": [("convert", "ds", "out", "--to", "dcp", "-n"), ("convert", "ds", "w.safetensors", "--only", "weights"),
                 ("convert", "ds", "w.safetensors", "--only", "weights"), ("convert", "ds", "w.safetensors"), ("convert", "missing", "out")],
     "verify": [("verify", "ds"), ("verify", "broken"), ("verify", "ds", "--against", "mesh"), ("verify", "--all", "--store", "runs"), ("verify", "missing")],
+    "tensors": [("ls", "ds"), ("ls", "ds", "--tree"), ("ls", "ds", "--objects"), ("export", "ds", "arrays", "--only", "*norm*"),
+                ("export", "ds", "rows.npy", "--slice", "nothing[:2]"), ("convert", "ds", "virtual", "--virtual"), ("materialize", "virtual")],
+    "store": [("save", "ds", "--store", "runs", "--run", "new"), ("save", "ds", "--store", "runs", "--run", "new"), ("mark", "llama8b@1000", "--tag", "paper", "--store", "runs"),
+              ("pin", "llama8b@1000", "--reason", "cited", "--store", "runs"), ("why", "llama8b@1000", "--store", "runs"), ("why", "llama8b@2000", "--store", "runs"),
+              ("unpin", "llama8b@1000", "--store", "runs"), ("why", "llama8b@9", "--store", "runs"), ("next-save", "runs/llama8b", "--every-steps", "1000", "--step", "3500")],
+    "trash": [("rm", "llama8b@1000", "--store", "runs"), ("rm", "llama8b@1000", "--store", "runs", "--apply"), ("list", "runs", "--trash"),
+              ("undelete", "llama8b@1000", "--store", "runs"), ("undelete", "--store", "runs")],
+    "policy": [("policy", "show", "runs"), ("policy", "check", "runs"), ("policy", "init", "runs", "--preset", "research"), ("policy", "simulate", "runs")],
+    "repair": [("repair", "broken"), ("repair", "broken", "--out", "rest"), ("repair", "runs")],
+    "help": [(), ("-h",), ("--help",), ("convert", "-h"), ("convert", "--help"), ("prune", "-h"), ("help", "exit-codes"), ("help", "units"), ("explain", "E1504"), ("convrt",)],
     "plan": [(*PLAN, "--keep", "last=3,6h*8,1d*14", "--gpus", "1024", "--gpu-hour", "$2.50", "--curve"), ("plan", "--params", "7B", "--bw", "2G"), ("plan",)],
 }
 
@@ -87,6 +99,7 @@ RULES = [
 
 
 def fixed(text, name, directory):
+    text = text.replace(f"{getpass.getuser()}@{socket.gethostname()}", "USER@HOST").replace(f"by {getpass.getuser()} ", "by USER ")
     text = text.replace(str(directory), "DIR").replace("\r\n", "\n").replace("\x1b", "\\e")
     for pattern, word in RULES[:2] if name == "plan" else RULES:
         text = re.sub(pattern, word, text, flags=re.M)

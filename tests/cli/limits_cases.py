@@ -3,6 +3,10 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 import zipfile
 
 from runner import Skipped, check, main
@@ -117,6 +121,24 @@ def case_list_and_status_read_no_manifest_over_the_memory(sh):
     check(states == ["complete"] * 2, f"not read again: {states}")
 
 
+def case_a_conversion_of_many_tensors_is_refused_within_the_memory(sh):
+    count = 50_000
+    header = {f"model.layers.{i // 7}.block.{i % 7}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+              for i in range(count)}
+    text = json.dumps(header).encode()
+    sh.path("m.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + bytes(4 * count))
+    for target in (("o.safetensors",), ("o", "--to", "ckpt"), ("d", "--to", "dcp"), ("o.pt",)):
+        for attempt in range(3):  # what it asks for is enough; where it is an estimate, at the second try
+            bound = 72 if attempt == 0 else int(re.search(r"the minimum is (\d+)M", result.err)[1])
+            result = sh.run("convert", "m.safetensors", *target, "--memory", f"{bound}M", code=(0, 17),
+                            launcher=[sys.executable, "-c", PEAK, sh.path("peak")])
+            peak = int(sh.path("peak").read_text()) >> 20
+            check(peak <= bound + bound // 10, f"{target}: {peak} MiB at --memory {bound}M", result)
+            if result.code == 0:
+                break
+        check(result.code == 0 and attempt > 0, f"{target}: refused at what it asked for", result)
+
+
 def case_a_directory_of_an_archive_is_held_within_the_memory(sh):
     with zipfile.ZipFile(sh.path("many.pt"), "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}.")
@@ -213,6 +235,50 @@ def case_a_dimension_that_a_format_holds_signed_is_never_written_wrong(sh):
             sh.run("convert", source, f"{form}-{number}", "--to", form)
             sh.run("verify", f"{form}-{number}", "--against", source, out="2 identical")
         sh.run("export", source, f"npy-{number}", "--to", "npy", code=12, err="NumPy holds no dimension or stride of 2.63")
+
+
+def case_sigterm_ends_every_command(sh):
+    """Wherever a command is, it ends as a stopped one does: no other error, no hang, nothing half-written."""
+    header = {f"layers.{i}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]} for i in range(60_000)}
+    text = json.dumps(header).encode()
+    for name in ("model.safetensors", "other.safetensors"):
+        sh.path(name).write_bytes(len(text).to_bytes(8, "little") + text + bytes(4 * len(header)))
+    sh.run("save", "model.safetensors", "--store", "store", "--run", "r", "--step", "1")
+    there = sorted(os.listdir(sh.directory))
+    seen = 0
+    for words in (("inspect", "model.safetensors"), ("ls", "model.safetensors"), ("diff", "model.safetensors", "other.safetensors"),
+                  ("verify", "model.safetensors"), ("convert", "model.safetensors", "out.safetensors"),
+                  ("convert", "r@1", "out", "--to", "dcp", "--store", "store"), ("save", "model.safetensors", "--store", "store", "--run", "r", "--step", "2"),
+                  ("verify", "--all", "--store", "store"), ("prune", "--store", "store", "--keep-last", "3")):
+        started = time.monotonic()
+        sh.run(*words)
+        whole = time.monotonic() - started
+        clean(sh, there)
+        stopped = 0
+        for share in (0.1, 0.4, 0.7):
+            process = subprocess.Popen([sh.program, *words], cwd=sh.directory, env=sh.environment(), stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            time.sleep(share * whole)
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=120)
+            check(process.returncode in (0, 143, -signal.SIGTERM), f"{words}: exit {process.returncode}", out + err)
+            stopped += process.returncode != 0
+            check(process.returncode != 143 or "stopped" in err, f"{words}: no word of it", out + err)
+            clean(sh, there)
+            sh.run("list", "--store", "store")
+        seen += stopped
+    check(seen > 3, f"{seen} stopped")  # what ends within a second may end as it would have
+
+
+def clean(sh, there):
+    """Removes what the last command wrote; what continues a conversion is named like its target."""
+    for name in set(os.listdir(sh.directory)) - set(there):
+        check(name.startswith((".out", "out")), f"left behind: {name}")
+        path = sh.path(name)
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in sh.path("store/r").iterdir():
+        if "00002" in path.name:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 if __name__ == "__main__":

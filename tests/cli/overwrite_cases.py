@@ -188,7 +188,8 @@ def case_the_target_in_the_source_is_not_removed_either(sh):
 
 def case_a_store_and_what_is_pinned_stay(sh):
     sh.run("save", sh.checkpoint(SINGLE), "--store", "store", "--run", "r", "--step", "1", "--pin")
-    refused(sh, "store/r/step-000000001.g1", "marks/", source=sh.checkpoint(TIED), to="ckpt")
+    refused(sh, "store/r/step-000000001.g1", "it is pinned$", "^hint: .* unpin it: ckpt unpin store/r/step-000000001.g1$", source=sh.checkpoint(TIED), to="ckpt")
+    sh.run("unpin", "store/r/step-000000001.g1")
     shutil.copy(next(sh.checkpoint(SINGLE).glob("*.safetensors")), sh.path("store/model.safetensors"))
     refused(sh, "store", r"\.ckpt/", "r/")
 

@@ -476,7 +476,7 @@ def case_verify_says_how_tensors_differ(sh):
            r"^  different +c   shape \[2\] here, \[2, 1\] there$", "^  only here +d$", "^  only there +e$"])
     sh.run("verify", "one.pt", "--against", "half.safetensors", code=1, out="^  different +a   F32 here, BF16 there; 0 of 2 values differ$")
     different = sh.document("verify", "one.pt", "--against", "two.pt", code=1)["data"]["against"]["different"]
-    values = {"elements": 2, "differing": 1, "one_is_nan": 0, "max_absolute": 1, "max_relative": 1 / 3}
+    values = {"elements": 2, "differing": 1, "one_is_nan": 0, "max_absolute": 1, "max_relative": 1 / 3, "relative_norm": 1 / 10 ** 0.5}
     check(different[0] == {"name": "b", "reason": "values", "values": values}, str(different))
     check(different[1]["values"] is None, "values of different shapes")
     sh.run("verify", "one.pt", "--against", sh.checkpoint("broken/st_hole"), code=1, out="^  damage +--against: ")

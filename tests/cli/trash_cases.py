@@ -178,7 +178,7 @@ def case_what_is_restored_has_a_new_grace_or_a_pin(sh):
     prune = ("prune", *AT, "--keep-last", "2", "--purge-early-below", "0", "--apply", "-y")
     sh.run(*prune, "--grace", "3s")
     check(steps(run) == [3, 4], str(steps(run)))
-    sh.run("undelete", "llama@1", *AT, out="^prune keeps them until 20")
+    sh.run("undelete", "llama@1", *AT, out="^prune keeps it until 20")
     sh.run("undelete", "llama@2", "--pin", *AT, out="^pinned: ")
     sh.run(*prune, out=r"llama@1 +.* +keep +restored from the trash; .* of its new grace left \(no rule keeps it\)")
     check(steps(run) == [1, 2, 3, 4], "deleted at once")

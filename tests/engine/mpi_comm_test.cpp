@@ -90,6 +90,12 @@ TEST(MpiLoss, ARankThatDoesNotComeToTheOpeningIsGivenUp) {
   EXPECT_LT(result.seconds, 60.0) << result.output;
 }
 
+TEST(MpiLoss, AnErrorOfAnyCallIsToldAndEndsNothing) {
+  const Launch result = launch_program(1, CKPT_FAILING_RANK);
+  EXPECT_EQ(result.code, 0) << result.output;
+  EXPECT_EQ(result.count("ok: "), 1U) << result.output;
+}
+
 TEST(MpiLaunch, AnotherNumberOfRanksThanPromisedIsAnError) {
   const Launch result = launch(2, "library", 3);
   EXPECT_EQ(result.code, 2) << result.output;

@@ -227,6 +227,11 @@ TEST(MeshLayout, ALayoutThatDoesNotFitItsTensorNamesIt) {
   EXPECT_NE(reason(tensor(Dtype::u8, {4}), 0).find("segments end at 5, the dimension at 4"), std::string::npos);
   layout.cuts = {{.dim = 0, .axes = {0}, .rule = Rule::points, .points = {0, 1, 3}}};
   EXPECT_NE(reason(tensor(Dtype::u8, {4}), 0).find("points end at 3, the dimension at 4"), std::string::npos);
+  // A tensor without elements is held to the same rules.
+  EXPECT_NE(reason(tensor(Dtype::u8, {4, 0}), 0).find("points end at 3, the dimension at 4"), std::string::npos);
+  layout.cuts = {{.dim = 0, .axes = {0}, .segments = {3, 2}}};
+  EXPECT_NE(reason(tensor(Dtype::u8, {4, 0}), 0).find("segments end at 5, the dimension at 4"), std::string::npos);
+  EXPECT_TRUE(check_layout(layout, tensor(Dtype::u8, {5, 0}), 0));
   layout.cuts.clear();
   layout.flat = Layout::Flat{.axes = {0}, .part = 3};
   EXPECT_TRUE(check_layout(layout, tensor(Dtype::u8, {2, 2}), 2));

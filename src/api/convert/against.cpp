@@ -93,8 +93,14 @@ class Names {
 
 class Comparison {
  public:
-  Comparison(Session& session, const Source& here, const Source& there, VerifyReport& report)
-      : session_(session), here_(here.map), there_(there.map), roots_{here.root, there.root}, report_(report) {}
+  Comparison(Session& session, const Source& here, const Source& there, const std::optional<Tolerance>& tolerance,
+             VerifyReport& report)
+      : session_(session),
+        here_(here.map),
+        there_(there.map),
+        roots_{here.root, there.root},
+        tolerance_(tolerance),
+        report_(report) {}
 
   Result<> run() {
     if (here_.tensors.empty() && there_.tensors.empty())
@@ -167,12 +173,15 @@ class Comparison {
   }
 
   Result<> measure() {
-    CKPT_TRY(const auto values, measure_differences(session_, left(), right(), measured_, "measure"));
+    CKPT_TRY(const auto values, measure_differences(session_, left(), right(), measured_, tolerance_, "measure"));
     std::unordered_map<std::string_view, const ValueDifference*> by_name;
     for (std::size_t i = 0; i < measured_.size(); ++i) by_name.emplace(measured_labels_[i], &values[i]);
     for (VerifyReport::Difference& one : report_.different)
       if (const auto found = by_name.find(one.name); found != by_name.end() && found->second->elements != 0)
         one.values = *found->second;
+    if (tolerance_)
+      report_.within =
+          std::erase_if(report_.different, [](const auto& one) { return one.values && one.values->beyond == 0; });
     return {};
   }
 
@@ -231,6 +240,7 @@ class Comparison {
   const Map& here_;
   const Map& there_;
   std::pair<std::string, std::string> roots_;
+  const std::optional<Tolerance> tolerance_;
   VerifyReport& report_;
   Names names_here_{here_};
   Names names_there_{there_};
@@ -246,8 +256,9 @@ class Comparison {
 
 }  // namespace
 
-Result<> compare_checkpoints(Session& session, const Source& here, const Source& there, VerifyReport& report) {
-  return Comparison(session, here, there, report).run();
+Result<> compare_checkpoints(Session& session, const Source& here, const Source& there,
+                             const std::optional<Tolerance>& tolerance, VerifyReport& report) {
+  return Comparison(session, here, there, tolerance, report).run();
 }
 
 }  // namespace ckpt

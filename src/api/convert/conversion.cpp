@@ -207,6 +207,7 @@ Result<std::vector<std::string>> Conversion::files_to_replace(const std::string&
 /// What --overwrite is to remove.
 Result<> Conversion::check_replaced(const std::string& target) {
   CKPT_CHECK(check_unreferenced(session_.io, target));
+  CKPT_CHECK(check_unpinned(session_.io, target));
   CKPT_TRY(replaced_,
            account_for(session_.io, target, [this](const std::string& path) { return files_to_replace(path); }));
   if (const auto old = read_manifest(session_.io, target)) old_references_ = catalog::referenced_paths(*old, target);
@@ -281,8 +282,10 @@ Result<> Conversion::make_plan() {
   for (const WantedExtra& extra : extras_) used.push_back(extra.tensor);
   if (auto covered = check_coverage(map, used); !covered)
     return fail(with_file(std::move(covered).error(), source_->root));
-  CKPT_TRY(WriteRequest write, write_request());
   const Format& target = *options_.target;
+  if (!options_.in_parts)
+    CKPT_CHECK(check_layout_memory(session_, selection_.tensors.size(), target.writer->tensor_memory));
+  CKPT_TRY(WriteRequest write, write_request());
   CKPT_TRY(Skeleton beside, lay_out_state_beside(write, target));
   CKPT_TRY(skeleton_, options_.in_parts ? target.parts_writer->lay_out(write) : target.writer->lay_out(write));
   std::ranges::move(beside.files, std::back_inserter(skeleton_.files));

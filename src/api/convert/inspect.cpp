@@ -39,6 +39,20 @@ std::vector<std::string> unprotected_by(Io& io, const Source& source) {
   return files.empty() ? files : find_unprotected(io, files, real_path(source.root).value_or(source.root));
 }
 
+/// Whether the first tensor that has elements has a CRC-32; a format has them for all or none.
+Result<bool> has_checksums(const Map& map) {
+  bool out = false;
+  for (std::size_t i = 0; i < map.tensors.size(); ++i) {
+    if (volume(map.tensors[i].shape) == 0) continue;
+    CKPT_CHECK(map.index->chunks(i, {0, 1}, [&](const PlacedChunk& placed) -> Result<> {
+      out = out || placed.where.crc.has_value();
+      return {};
+    }));
+    break;
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<InspectReport> inspect(Session& session, const std::string& path, const std::string& from) {
@@ -116,6 +130,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
          .file = holder});
   const std::vector<Finding> unexpected = traps(map);
   report.findings.insert(report.findings.end(), unexpected.begin(), unexpected.end());
+  CKPT_TRY(report.stores_checksums, has_checksums(map));
   report.stores_hashes = source.format->hashes != nullptr && report.referenced_files == 0;
   report.complete = std::none_of(map.findings.begin(), map.findings.end(),
                                  [](const Finding& f) { return f.severity == Severity::incomplete; });

@@ -106,29 +106,52 @@ Result<> read_side(Session& session, const Side& side, std::vector<TargetFile> f
   return {};
 }
 
-void add(const ValueDifference& part, ValueDifference& out) {
-  out.elements += part.elements;
-  out.differing += part.differing;
-  out.one_is_nan += part.one_is_nan;
-  out.max_absolute = std::max(out.max_absolute, part.max_absolute);
-  out.max_relative = std::max(out.max_relative, part.max_relative);
+bool has_order(Dtype dtype) {
+  constexpr std::array<std::byte, 8> kZero{};
+  return !std::isnan(value_at(dtype, kZero, 0));
 }
 
 }  // namespace
 
+void ValueDifference::add(const ValueDifference& part) {
+  elements += part.elements;
+  differing += part.differing;
+  one_is_nan += part.one_is_nan;
+  max_absolute = std::max(max_absolute, part.max_absolute);
+  max_relative = std::max(max_relative, part.max_relative);
+  squares += part.squares;
+  other_squares += part.other_squares;
+  beyond += part.beyond;
+}
+
+double ValueDifference::norm() const {
+  if (squares == 0) return 0;
+  return other_squares == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(squares / other_squares);
+}
+
 void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
-                    ValueDifference& out) {
+                    const std::optional<Tolerance>& tolerance, ValueDifference& out) {
   const std::size_t unit = unit_bytes(dtype);
   const std::size_t count = left.size() / unit;
+  const bool ordered = has_order(dtype);
   out.elements += count;
   for (std::size_t i = 0; i < count; ++i) {
-    if (std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0) continue;
+    const bool equal = std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0;
+    const double b = ordered ? value_at(dtype, right, i) : 0;
+    if (std::isfinite(b)) out.other_squares += b * b;
+    if (equal) continue;
     ++out.differing;
-    const double a = value_at(dtype, left, i);
-    const double b = value_at(dtype, right, i);
+    const double a = ordered ? value_at(dtype, left, i) : 1;  // neither is a number: they are just different
+    const bool within =
+        tolerance && ordered &&
+        ((std::isnan(a) && std::isnan(b)) || a == b ||
+         (std::isfinite(a - b) && std::abs(a - b) <= tolerance->absolute + tolerance->relative * std::abs(b)));
+    if (!within) ++out.beyond;
+    if (!ordered) continue;
     if (std::isnan(a) != std::isnan(b)) ++out.one_is_nan;
     if (std::isnan(a) || std::isnan(b) || a == b) continue;  // 0 and -0 are different bits
     const double distance = std::abs(a - b);
+    if (std::isfinite(distance)) out.squares += distance * distance;
     out.max_absolute = std::max(out.max_absolute, distance);
     const double size = std::max(std::abs(a), std::abs(b));
     out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : distance / size);
@@ -136,7 +159,9 @@ void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<cons
 }
 
 Result<std::vector<ValueDifference>> measure_differences(Session& session, const Side& left, const Side& right,
-                                                         std::span<const TensorPair> pairs, const std::string& phase) {
+                                                         std::span<const TensorPair> pairs,
+                                                         const std::optional<Tolerance>& tolerance,
+                                                         const std::string& phase) {
   std::vector<Piece> pieces;
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < pairs.size(); ++i) {
@@ -166,9 +191,9 @@ Result<std::vector<ValueDifference>> measure_differences(Session& session, const
     CKPT_TRY(auto right_files, lay_out(right.map, false, pairs, batch));
     CKPT_CHECK(
         read_side(session, right, std::move(right_files), [&](std::size_t piece, std::span<const std::byte> read) {
-          measure_values(pairs[batch[piece].pair].as, held[piece], read, measured[piece]);
+          measure_values(pairs[batch[piece].pair].as, held[piece], read, tolerance, measured[piece]);
         }));
-    for (std::size_t i = 0; i < batch.size(); ++i) add(measured[i], out[batch[i].pair]);
+    for (std::size_t i = 0; i < batch.size(); ++i) out[batch[i].pair].add(measured[i]);
     first = end;
     done += bytes;
     if (session.progress) session.progress({phase, std::min(done, total), total});

@@ -1,5 +1,7 @@
 #include "api/convert/pool.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -13,9 +15,23 @@ namespace {
 constexpr std::uint64_t kResidentNoise = std::uint64_t{2} << 20;
 constexpr std::uint64_t kRunMargin = std::uint64_t{12} << 20;
 // Two workers of this many buffers keep the disks we measured busy in both directions.
+constexpr std::uint64_t kCopiesOfTensor = 600;  // of a small one, in a leaf of many
 constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
 
+Error too_little(std::uint64_t bound, std::uint64_t least) {
+  const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
+  return {.code = Errc::memory,
+          .message = fmt::format("does not fit in --memory {}M; the minimum is {}M", bound >> 20, mebibytes),
+          .hint = fmt::format("--memory {}M", mebibytes)};
+}
+
 }  // namespace
+
+Result<> check_layout_memory(const Session& session, std::uint64_t tensors, std::uint64_t tensor_memory) {
+  const std::uint64_t least = resident_bytes() + tensors * tensor_memory + smallest_pool_bytes(1) + kRunMargin;
+  if (least <= session.memory_bytes) return {};
+  return fail(too_little(session.memory_bytes, least + tensors * kCopiesOfTensor));
+}
 
 Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   RunOptions options;
@@ -33,12 +49,7 @@ Result<RunOptions> run_options(const Session& session, const Plan& plan) {
   if (smallest_pool_bytes(1) + decoding > room) {
     const std::uint64_t smallest = smallest_pool_bytes(1) + decoding;
     // The next run may have a little more resident: the kernel maps pages around those that are touched.
-    const std::uint64_t least = std::max(used + smallest + kResidentNoise, 2 * smallest);
-    const std::uint64_t mebibytes = (least + (1u << 20) - 1) >> 20;
-    return fail({.code = Errc::memory,
-                 .message = "does not fit in --memory " + std::to_string(bound >> 20) + "M; the minimum is " +
-                            std::to_string(mebibytes) + "M",
-                 .hint = "--memory " + std::to_string(mebibytes) + "M"});
+    return fail(too_little(bound, std::max(used + smallest + kResidentNoise, 2 * smallest)));
   }
   options.pool_bytes = std::min(room - options.workers * decoding, options.workers * kPoolPerWorker);
   return options;

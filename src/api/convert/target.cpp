@@ -10,6 +10,8 @@
 #include <string_view>
 #include <utility>
 
+#include "catalog/scan/entry.hpp"
+#include "catalog/scan/marks.hpp"
 #include "catalog/scan/reference_marks.hpp"
 #include "convert/detection.hpp"
 #include "convert/extras.hpp"
@@ -380,6 +382,16 @@ Result<> check_unreferenced(Io& io, const std::string& target) {
   Error error = not_replaced(target, fmt::format("the virtual checkpoint {} refers to its files", referrer));
   error.hint = fmt::format("choose another target, or copy its tensors first: ckpt materialize {}", referrer);
   return fail(std::move(error));
+}
+
+Result<> check_unpinned(Io& io, const std::string& target) {
+  for (const catalog::Mark& mark : catalog::read_marks(io, join_path(target, catalog::kMarksDirectory)).marks) {
+    if (mark.kind != catalog::Mark::Kind::pin) continue;
+    Error error = not_replaced(target, "it is pinned" + (mark.text.empty() ? "" : ": " + mark.text));
+    error.hint = "choose another target, or unpin it: ckpt unpin " + target;
+    return fail(std::move(error));
+  }
+  return {};
 }
 
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free) {

@@ -45,6 +45,9 @@ Result<std::vector<std::string>> own_files(Session& session, const Source& sourc
 /// A virtual checkpoint refers to the files of a checkpoint: that is not replaced.
 /// errors  usage: names it
 Result<> check_unreferenced(Io& io, const std::string& target);
+/// Nor one that is pinned.
+/// errors  usage: with the reason
+Result<> check_unpinned(Io& io, const std::string& target);
 
 /// no_space, for a plan that is not carried out; both in bytes.
 Error too_little_space(const std::string& target, std::uint64_t needed, std::uint64_t free);

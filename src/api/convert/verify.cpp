@@ -226,7 +226,7 @@ class Verifier {
     const Source other = *std::move(opened);
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
       return of_other(with_file(std::move(covered).error(), other.root));
-    auto compared = compare_checkpoints(session_, source, other, report_);
+    auto compared = compare_checkpoints(session_, source, other, request_.tolerance, report_);
     if (auto same = other.check_unchanged(); compared && !same) return of_other(std::move(same).error());
     return compared;
   }

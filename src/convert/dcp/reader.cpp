@@ -297,8 +297,11 @@ Format dcp_format() {
           .has_folders = true,
           .names = {.steps = kDcpSteps, .markers = kDcpMarkers},
           .reader = FormatReader{.open = open_any, .has_state_beside = true},
-          .writer = FormatWriter{
-              .lay_out = dcp::lay_out, .options = dcp::kTargetOptions, .for_trainers = true, .holds_blobs = true}};
+          .writer = FormatWriter{.lay_out = dcp::lay_out,
+                                 .options = dcp::kTargetOptions,
+                                 .for_trainers = true,
+                                 .holds_blobs = true,
+                                 .tensor_memory = 3500}};
 }
 
 }  // namespace ckpt

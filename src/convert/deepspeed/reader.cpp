@@ -362,7 +362,8 @@ Format deepspeed_format() {
                                  .extras = KeepsExtras::beside,
                                  .for_trainers = true,
                                  .reads_steps = true,
-                                 .keeps_model_ranks = true}};
+                                 .keeps_model_ranks = true,
+                                 .tensor_memory = 2400}};
 }
 
 }  // namespace ckpt

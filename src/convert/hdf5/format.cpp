@@ -61,7 +61,8 @@ Format hdf5_format() {
           .detect = detect_hdf5,
           .suffixes = kSuffixes,
           .reader = FormatReader{.open = hdf5::open},
-          .writer = FormatWriter{.lay_out = hdf5::lay_out, .suffixes = kWrittenSuffixes, .stored_id = stored_id}};
+          .writer = FormatWriter{
+              .lay_out = hdf5::lay_out, .suffixes = kWrittenSuffixes, .stored_id = stored_id, .tensor_memory = 600}};
 }
 
 }  // namespace ckpt

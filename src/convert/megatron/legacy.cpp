@@ -55,7 +55,8 @@ Format megatron_legacy_format() {
                                  .options = megatron::kRankOptions,
                                  .for_trainers = true,
                                  .reads_steps = true,
-                                 .holds_blobs = true}};
+                                 .holds_blobs = true,
+                                 .tensor_memory = 1600}};
 }
 
 }  // namespace ckpt

@@ -306,7 +306,8 @@ Format megatron_format() {
                                  .options = megatron::kTargetOptions,
                                  .for_trainers = true,
                                  .reads_steps = true,
-                                 .holds_blobs = true}};
+                                 .holds_blobs = true,
+                                 .tensor_memory = 3500}};
 }
 
 }  // namespace ckpt

@@ -216,7 +216,8 @@ Format torch_format() {
                                  .stored_id = torch::stored_id,
                                  .lay_out_beside = torch::lay_out_beside,
                                  .extras = KeepsExtras::beside,
-                                 .for_trainers = true}};
+                                 .for_trainers = true,
+                                 .tensor_memory = 1600}};
 }
 
 }  // namespace ckpt

@@ -23,9 +23,11 @@ Format universal_format() {
           .own_names = kUniversalOwnNames,
           .has_folders = true,
           .reader = FormatReader{.open = universal::open},
-          .writer =
-              FormatWriter{
-                  .lay_out = universal::lay_out, .extras = KeepsExtras::inside, .holds_blobs = true, .refers = true},
+          .writer = FormatWriter{.lay_out = universal::lay_out,
+                                 .extras = KeepsExtras::inside,
+                                 .holds_blobs = true,
+                                 .refers = true,
+                                 .tensor_memory = 450},
           .hashes = universal::stored_hashes};
 }
 

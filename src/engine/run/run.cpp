@@ -136,7 +136,7 @@ Result<> finish_late(Comm& comm, Io& io, const RunOptions& options, LateFields& 
 }  // namespace
 
 std::uint64_t copies_bytes(const Plan& plan, unsigned workers) {
-  constexpr std::uint64_t kGrouping = 2;  // a leaf's copies exist twice while they are grouped
+  constexpr std::uint64_t kGrouping = 3;  // a leaf's copies while they are grouped: old, new, and room to grow
   constexpr std::uint64_t kHeldBytes = sizeof(Fetch::Use) + 2 * sizeof(Copy::Dim);
   const Plan::Totals& totals = plan.totals();
   const std::uint64_t held = std::min(totals.placements, kCopiesPerWorker + kGrouping * totals.most_placements);

@@ -449,7 +449,8 @@ Format deepspeed_universal_format() {
                                  .options = deepspeed::kUniversalOptions,
                                  .stored_id = deepspeed::stored_id,
                                  .for_trainers = true,
-                                 .reads_steps = true}};
+                                 .reads_steps = true,
+                                 .tensor_memory = 3500}};
 }
 
 }  // namespace ckpt
