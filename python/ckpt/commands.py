@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 import os
 import pathlib
 import signal
 import subprocess
+import threading
 import warnings
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _program, errors
 
 PathLike = Union[str, "os.PathLike[str]"]
+Progress = Union[bool, Callable[[Mapping[str, Any]], object]]
+_PROGRESS = b'{"schema":"ckpt.progress/'
 _STOPPED = (130, 143)  # by SIGINT, SIGTERM
 _MOST_ROWS = 50  # of a table in a notebook
 
@@ -111,29 +115,81 @@ def options(given: Mapping[str, Any]) -> List[str]:
     return words
 
 
-def _finish(child: "subprocess.Popen[bytes]") -> Tuple[bytes, bytes]:
-    """What the child printed. On KeyboardInterrupt stops it with SIGINT, waits for its end, and raises again."""
+class _Bar:
+    """Progress as a bar of tqdm, one for each phase; nothing where tqdm is not installed."""
+
+    def __init__(self) -> None:
+        try:
+            self._tqdm: Any = importlib.import_module("tqdm.auto").tqdm
+        except ImportError:
+            self._tqdm = None
+        self._bar: Any = None
+        self._phase: Optional[str] = None
+
+    def __call__(self, at: Mapping[str, Any]) -> None:
+        if self._tqdm is None:
+            return
+        if at["phase"] != self._phase:
+            self.close()
+            self._phase = at["phase"]
+            self._bar = self._tqdm(total=at["total_bytes"], desc=at["phase"], unit="B", unit_scale=True, unit_divisor=1024)
+        self._bar.update(at["done_bytes"] - self._bar.n)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _finish(child: "subprocess.Popen[bytes]", report: Optional[Callable[[Mapping[str, Any]], object]]) -> Tuple[bytes, bytes]:
+    """What the child printed, without its lines of progress, which `report` gets. On KeyboardInterrupt, or an exception of
+    `report`, stops it with SIGINT, waits for its end, and raises again.
+    """
     try:
-        return child.communicate()
+        if report is None:
+            return child.communicate()
+        assert child.stdout is not None and child.stderr is not None
+        document: List[bytes] = []
+        reader = threading.Thread(target=lambda out=child.stdout: document.append(out.read()), daemon=True)
+        reader.start()
+        messages = b""
+        for line in child.stderr:
+            if line.startswith(_PROGRESS):
+                report(json.loads(line))
+            else:
+                messages += line
+        reader.join()
+        child.wait()
+        return b"".join(document), messages
     except BaseException:
         child.send_signal(signal.SIGINT)
         child.communicate()
         raise
 
 
-def run(verb: str, *positional: PathLike, **given: Any) -> Result:
+def run(verb: str, *positional: PathLike, progress: Progress = False, **given: Any) -> Result:
     """Runs `ckpt VERB POSITIONAL... OPTIONS --json` in a process of its own.
 
+    progress  True: a bar, if tqdm is installed. A function: is called in this thread about twice a second with a document
+              (schemas/progress.schema.json): `phase`, `done_bytes`, `total_bytes`, `eta_s` ...; if it raises, the command
+              is stopped, nothing half done is left, and the exception is passed on.
     errors   those of the command. Answers "no" (exit code 1) and "partly done" (3) are results; the latter is also a
              Python warning.
     """
     program = _program.program()
     if program is None:
         raise errors.unsupported("the command ckpt is not installed", hint="install the package with pip, or set CKPT")
-    words = [program, verb, "--json", "--progress=none", *options(given), "--", *(os.fspath(word) for word in positional)]
+    bar = _Bar() if progress is True else None
+    report = bar or (progress if callable(progress) else None)
+    words = [program, verb, "--json", f"--progress={'json' if report else 'none'}", *options(given), "--",
+             *(os.fspath(word) for word in positional)]
     child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             env={**os.environ, "CKPT_PROGRESS_EVERY": "500ms"} if report else None,
                              start_new_session=True)  # Ctrl-C reaches it once, through _finish
-    text, messages = _finish(child)
+    try:
+        text, messages = _finish(child, report)
+    finally:
+        if bar is not None:
+            bar.close()
     if child.returncode in _STOPPED:
         raise KeyboardInterrupt(f"ckpt {verb} was stopped")
     document = _parsed(text, messages, verb, child.returncode)

@@ -41,6 +41,46 @@ def test_convert_and_diff(tmp_path):
         done.nosuch
 
 
+def test_progress_is_told_and_stops_the_command(tmp_path, monkeypatch):
+    big = tmp_path / "big.safetensors"
+    safetensors.torch.save_file({f"t{i}": torch.full((1 << 20,), float(i)) for i in range(16)}, big)
+    told = []
+    assert ckpt.convert(big, tmp_path / "out.safetensors", progress=told.append).ok
+    assert told and told[-1]["done_bytes"] == told[-1]["total_bytes"] > 1 << 26 and told[0]["phase"] == "read+convert"
+
+    class Enough(Exception):
+        pass
+
+    def stop(at):
+        raise Enough(at["phase"])
+
+    with pytest.raises(Enough, match="read"):
+        ckpt.convert(big, tmp_path / "other.safetensors", progress=stop)
+    assert not (tmp_path / "other.safetensors").exists()
+    bars = []
+
+    class Bar:
+        def __init__(self, total, desc, **_):
+            self.total, self.desc, self.n, self.closed = total, desc, 0, False
+            bars.append(self)
+
+        def update(self, more):
+            self.n += more
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setitem(sys.modules, "tqdm.auto", type(sys)("tqdm.auto"))
+    sys.modules["tqdm.auto"].tqdm = Bar
+    assert ckpt.verify(tmp_path / "out.safetensors", progress=True).ok
+    ckpt.convert(big, tmp_path / "third.safetensors", progress=True)
+    assert bars and all(bar.closed and bar.n == bar.total for bar in bars), [(bar.desc, bar.n, bar.total) for bar in bars]
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)
+    assert ckpt.convert(big, tmp_path / "fourth.safetensors", progress=True).ok
+    with pytest.raises(ckpt.NotFound, match="nothing there"):
+        ckpt.convert(tmp_path / "nothing there", tmp_path / "fifth", progress=True)
+
+
 def test_inspect_and_verify():
     assert ckpt.inspect(TIED).meta.step == 3
     assert ckpt.verify(TIED).intact
