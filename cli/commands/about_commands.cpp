@@ -21,7 +21,7 @@ void put_exit_codes(json::Writer& out) {
 Answer run_help(Context& context) {
   const auto& arguments = context.words.arguments;
   const bool brief = context.words.brief_help;
-  const std::size_t width = context.console.out_is_terminal() ? context.console.width() : 100;
+  const std::size_t width = context.console.is_width_known() ? context.console.width() : 100;
   const std::string topic = arguments.empty() ? "" : arguments[0];
   Answer out;
   std::string text;

@@ -180,7 +180,7 @@ Answer status_once(Context& context) {
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
     CKPT_TRY(StoreStatus out, store_status(session.io, *store, context.words.text("run"), time, session.memory_bytes));
-    if (file != nullptr) CKPT_CHECK(write_metrics(session.io, file->text, prometheus_text(out)));
+    if (file != nullptr && file->text != "-") CKPT_CHECK(write_metrics(session.io, file->text, prometheus_text(out)));
     return out;
   });
   if (!status) return not_replaced(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
@@ -192,6 +192,7 @@ Answer status_once(Context& context) {
     return out;
   }
   if (file == nullptr) print_status(context, *status, time);
+  if (file != nullptr && file->text == "-") say(context, prometheus_text(*status), true);
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "api/catalog/remove.hpp"
 #include "api/catalog/undelete.hpp"
@@ -19,19 +18,6 @@ namespace {
 
 using catalog::TrashEntry;
 using catalog::TrashRecord;
-
-/// Steps of which a list names several saves.
-class StepCount {
- public:
-  void add(const std::string& run, std::uint64_t step) { ++counts_[{run, step}]; }
-  bool is_again(const std::string& run, std::uint64_t step) const {
-    const auto found = counts_.find({run, step});
-    return found != counts_.end() && found->second > 1;
-  }
-
- private:
-  std::map<std::pair<std::string, std::uint64_t>, std::size_t> counts_{};
-};
 
 /// Of a few by name, with the generation: the trash may hold other saves of the step.
 std::string restore_command(const std::vector<std::string>& names, const std::string& store) {
@@ -127,18 +113,13 @@ Result<UndeleteRequest> read_undelete(const Words& words) {
 }
 
 void print_restored(Context& context, const UndeleteRequest& request, const UndeleteReport& report) {
-  StepCount steps;
-  for (const TrashEntry& entry : report.restored) {
-    if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
-  }
   const auto printed = [&](const TrashEntry& entry) {
-    return trash_name(entry.run, entry.name, entry.record.step, steps.is_again(entry.run, entry.record.step));
+    return trash_name(entry.run, entry.name, entry.record.step, entry.shares_step);
   };
   for (const TrashEntry& entry : report.restored)
     say(context,
         fmt::format("restored {}{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ", printed(entry)));
-  for (const TrashEntry& entry : report.in_place)
-    say(context, fmt::format("in place {}: not in the trash\n", printed(entry)));
+  for (const TrashEntry& entry : report.in_place) say(context, fmt::format("{} is not deleted\n", printed(entry)));
   if (report.restored.empty()) {
     const bool nothing = report.in_place.empty() && report.refused.empty();
     if (nothing) say(context, request.since ? "nothing was deleted since then\n" : "the trash is empty\n");
@@ -218,7 +199,9 @@ Answer list_trash(Context& context) {
   }
   auto listed = ask_alone(context, [&](Session& session) -> Result<std::vector<TrashEntry>> {
     CKPT_CHECK(session.io.stat(store));
-    return catalog::list_trash(session.io, store, catalog::TrashScope::present);
+    CKPT_TRY(auto all, catalog::list_trash(session.io, store, catalog::TrashScope::present));
+    catalog::note_shared_steps(session.io, store, all);
+    return all;
   });
   if (!listed) return failed(std::move(listed).error());
   const std::string run = words.text("run");
@@ -243,10 +226,6 @@ Answer list_trash(Context& context) {
     data.end_array().end_object();
     return out;
   }
-  StepCount steps;
-  for (const TrashEntry& entry : *listed) {
-    if (entry.record.dropped.empty()) steps.add(entry.run, entry.record.step);
-  }
   const bool people = !context.words.on("tsv");
   const catalog::Time time = now();
   Table table{.columns = {{.title = "NAME"},
@@ -258,9 +237,8 @@ Answer list_trash(Context& context) {
   std::uint64_t bytes = 0;
   for (const TrashEntry& entry : *listed) {
     const TrashRecord& record = entry.record;
-    std::string name = entry.recorded
-                           ? trash_name(entry.run, entry.name, record.step, steps.is_again(entry.run, record.step))
-                           : printable(entry.run + "@" + entry.name);
+    std::string name = entry.recorded ? trash_name(entry.run, entry.name, record.step, entry.shares_step)
+                                      : printable(entry.run + "@" + entry.name);
     if (context.settings.quiet) {
       say(context, name + "\n", true);
       continue;

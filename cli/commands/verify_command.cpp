@@ -230,7 +230,7 @@ Result<std::optional<Tolerance>> tolerance_of(const Words& words) {
       return fail({.code = Errc::usage,
                    .message = fmt::format("{}: '{}' is not a number of at least 0", value->origin, value->text),
                    .hint = fmt::format("--{} 1e-3", flag)});
-    if (words.value("against") == nullptr)
+    if (words.verb->name != "diff" && words.value("against") == nullptr)
       return fail({.code = Errc::usage,
                    .message = fmt::format("{}: nothing to compare with", value->origin),
                    .hint = fmt::format("ckpt diff A B --{} {}", flag, value->text)});
@@ -246,7 +246,23 @@ Result<VerifyReport> verify_named(Context& context, Session& session, VerifyRequ
   if (!request.against.empty()) {
     CKPT_TRY(request.against, source_path(context, session, request.against));
   }
-  return verify(session, request);
+  return verify_recorded(session, request, who(), now);
+}
+
+Answer verified(Context& context, VerifyRequest request) {
+  const VerifyRequest asked = request;
+  auto report = ask_alone(context, [&](Session& session) { return verify_named(context, session, request); });
+  if (!report) return failed(std::move(report).error());
+  Answer out;
+  out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
+  take_warnings(out, report->notes);
+  out.data = data_of(*report, request);
+  if (context.settings.quiet && !report->damage.empty()) {
+    const Finding trouble{.severity = Severity::warning, .text = asked.path + ": " + trouble_text(*report)};
+    print_trouble(context, std::span(&trouble, 1));
+  }
+  print_verify(context, asked.path, *report, asked);
+  return out;
 }
 
 }  // namespace
@@ -269,19 +285,19 @@ Answer run_verify(Context& context) {
     return failed(
         {.code = Errc::usage, .message = "--finite and --sample do not work with --quick, which reads no values"});
   if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
-  const VerifyRequest asked = request;
-  auto report = ask_alone(context, [&](Session& session) { return verify_named(context, session, request); });
-  if (!report) return failed(std::move(report).error());
-  Answer out;
-  out.exit_code = report->ok ? 0 : exit_code(Errc::differs);
-  take_warnings(out, report->notes);
-  out.data = data_of(*report, request);
-  if (context.settings.quiet && !report->damage.empty()) {
-    const Finding trouble{.severity = Severity::warning, .text = asked.path + ": " + trouble_text(*report)};
-    print_trouble(context, std::span(&trouble, 1));
-  }
-  print_verify(context, asked.path, *report, asked);
-  return out;
+  return verified(context, request);
+}
+
+Answer run_diff(Context& context) {
+  const Words& words = context.words;
+  VerifyRequest request{
+      .path = words.arguments[0], .from = words.text("from"), .against = words.arguments[1], .only = words.all("only")};
+  auto tolerance = tolerance_of(words);
+  if (!tolerance) return failed(std::move(tolerance).error());
+  request.tolerance = *tolerance;
+  for (const std::string& path : words.arguments)
+    if (path.empty()) return failed({.code = Errc::usage, .message = "a name is empty"});
+  return verified(context, request);
 }
 
 }  // namespace ckpt::cli

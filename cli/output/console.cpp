@@ -51,7 +51,7 @@ std::size_t terminal_width() {
   return 80;
 }
 
-constexpr std::array<std::string_view, 6> kInkCodes{"", "1", "2", "1;31", "1;33", "1;32"};
+constexpr std::array<std::string_view, 6> kInkCodes{"", "1", "2", "1;31", "33", "32"};
 constexpr std::string_view kPlainCode = "\x1b[0m";
 
 std::string ink_begin(std::string_view code) {
@@ -268,8 +268,11 @@ std::string Console::paint(bool color, Ink ink, std::string_view text) {
 
 std::size_t text_width(std::string_view text) {
   std::size_t columns = 0;
-  for (const char c : text)
-    if ((static_cast<unsigned char>(c) & 0xc0) != 0x80) ++columns;
+  while (!text.empty()) {
+    const CodePoint one = first_code_point(text);
+    columns += one.bytes == 0 ? 1 : columns_of(one.value);
+    text.remove_prefix(std::max<std::size_t>(1, one.bytes));
+  }
   return columns;
 }
 

@@ -37,6 +37,7 @@ class Console {
   bool err_is_terminal() const { return err_terminal_; }
   /// Columns of the terminal, or 80.
   std::size_t width() const { return width_; }
+  bool is_width_known() const { return out_terminal_ || width_given_; }  ///< by a terminal, or COLUMNS
   /// Columns for a table on standard output: those of the terminal; in a pipe nothing is shortened.
   std::size_t table_width() const { return out_terminal_ ? width_ : SIZE_MAX; }
 

@@ -3,19 +3,23 @@
 #include <algorithm>
 
 #include "cli/output/console.hpp"
+#include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
 namespace {
 
-/// The byte at which column `column` of UTF-8 text begins.
-std::size_t byte_of_column(std::string_view text, std::size_t column) {
-  std::size_t i = 0;
-  for (; i < text.size(); ++i) {
-    if ((static_cast<unsigned char>(text[i]) & 0xc0) == 0x80) continue;
-    if (column == 0) break;
-    --column;
+/// The bytes of UTF-8 text that fit into its first `columns`; or, with `over`, that reach that column.
+std::size_t bytes_of_columns(std::string_view text, std::size_t columns, bool over) {
+  std::size_t bytes = 0;
+  std::size_t used = 0;
+  while (bytes < text.size()) {
+    const CodePoint one = first_code_point(text.substr(bytes));
+    const std::size_t next = used + (one.bytes == 0 ? 1 : columns_of(one.value));
+    if (over ? used >= columns : next > columns) break;
+    used = next;
+    bytes += std::max<std::size_t>(1, one.bytes);
   }
-  return i;
+  return bytes;
 }
 
 /// With blanks up to `width`, and not after the last column.
@@ -39,7 +43,7 @@ std::vector<std::size_t> filled_columns(const Table& table) {
 
 std::string shortened(std::string_view cell, std::size_t width, bool keeps_head) {
   if (!keeps_head) return shorten(cell, width);
-  return std::string(cell.substr(0, byte_of_column(cell, width - 1))) + "…";
+  return std::string(cell.substr(0, bytes_of_columns(cell, width - 1, false))) + "…";
 }
 
 /// By words, in lines of at most `width` columns where words allow; lines after the first begin with `indent` blanks.
@@ -104,8 +108,8 @@ std::string shorten(std::string_view text, std::size_t columns) {
   if (have <= columns) return std::string(text);
   const std::size_t tail = (columns - 1) * 2 / 3;  // the end of a tensor's name distinguishes more than its start
   const std::size_t head = columns - 1 - tail;
-  return std::string(text.substr(0, byte_of_column(text, head))) + "…" +
-         std::string(text.substr(byte_of_column(text, have - tail)));
+  return std::string(text.substr(0, bytes_of_columns(text, head, false))) + "…" +
+         std::string(text.substr(bytes_of_columns(text, have - tail, true)));
 }
 
 Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint) {

@@ -141,8 +141,8 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
                         {.title = "SIZE", .right = true},
                         {.title = "PIN"},
                         {.title = "VERIFIED", .right = true},
-                        {.title = "METRIC", .shrinks = true, .least = 14},
-                        {.title = "TAGS", .shrinks = true, .drops = true, .least = 6},
+                        {.title = "METRIC", .shrinks = true, .least = 14, .keeps_head = true},
+                        {.title = "TAGS", .shrinks = true, .drops = true, .least = 6, .keeps_head = true},
                         {.title = "FORMAT", .drops = true},
                         {.title = "NOTE", .shrinks = true, .drops = true, .least = 8, .keeps_head = true},
                         {.title = "ID", .drops = true}}};

@@ -105,10 +105,10 @@ void print_decisions(Context& context, const PrunePlan& plan) {
   std::size_t total = 0;
   for (const PrunePart& part : plan.parts) total += part.entries.size();
   const bool shows_all = context.settings.verbose > 0 || total <= kRowsShown;
-  Table table{.columns = {{.title = "CHECKPOINT", .shrinks = true},
+  Table table{.columns = {{.title = "CHECKPOINT", .shrinks = true, .least = 16},
                           {.title = "SIZE", .right = true},
                           {.title = "DECISION"},
-                          {.title = "WHY", .wraps = true}}};
+                          {.title = "WHY", .wraps = true, .least = 32}}};
   std::size_t left = 0;
   for (const PrunePart& part : plan.parts) {
     const catalog::ShortNames labels(part.entries);

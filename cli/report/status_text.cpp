@@ -99,7 +99,7 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
                         {.title = "VERIFIED"},
                         {.title = "RESUMED", .right = true, .drops = true},
                         {.title = "PINNED", .right = true, .drops = true},
-                        {.title = "PROBLEMS"}}};
+                        {.title = "PROBLEMS", .shrinks = true, .least = 10, .keeps_head = true}}};
   for (const RunSummary& run : status.runs) {
     const auto best = status.best_of(run);
     std::string verified;

@@ -17,14 +17,17 @@ namespace {
 
 constexpr std::size_t kNamesShown = 10;
 
+bool is_digits(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == part.npos;
+}
+
 /// Parts of a name that are numbers, as of layers and experts, become "*".
 std::string without_numbers(std::string_view name) {
   std::string out;
   for (std::size_t begin = 0; begin <= name.size();) {
     const std::size_t end = std::min(name.find('.', begin), name.size());
     const std::string_view part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == part.npos;
-    out += number ? "*" : part;
+    out += is_digits(part) ? "*" : part;
     if (end < name.size()) out += '.';
     begin = end + 1;
   }
@@ -47,9 +50,29 @@ void print_finite(Context& context, const VerifyReport& report) {
   print_names(context, "not finite", lines);
 }
 
+/// Two digits, but "100" in place of "1e+02".
+std::string short_number(double value) {
+  const bool is_whole = value >= 100 && value < 1e6;
+  return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{:.2g}", value);
+}
+
+/// ", max |a-b| 0.5, ..."; empty for values that have no distance.
 std::string distance_text(const ValueDifference& values) {
-  return fmt::format("max |a-b| {:.2g}, relative {:.2g}, norm {:.2g}", values.max_absolute, values.max_relative,
-                     values.norm());
+  if (values.max_absolute == 0) return {};
+  return fmt::format(", max |a-b| {}, relative {}, relative norm {}", short_number(values.max_absolute),
+                     short_number(values.max_relative), short_number(values.norm()));
+}
+
+/// "13", "3.12": the parts of a name that are numbers.
+std::string numbers_of(std::string_view name) {
+  std::string out;
+  for (std::size_t begin = 0; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('.', begin), name.size());
+    if (is_digits(name.substr(begin, end - begin)))
+      out += (out.empty() ? "" : ".") + std::string(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
 }
 
 /// The same tensor of one or more layers: "layers.*.attn.q.weight".
@@ -89,11 +112,12 @@ std::string difference_text(const DifferenceGroup& group) {
   const ValueDifference& values = *group.values;
   out += "   ";
   if (most.reason != "values") out += most.reason + "; ";
+  if (values.differing == 0) return out + "all values are equal";
   out += fmt::format("{} of {} values differ", format_count(values.differing), format_count(values.elements));
-  if (values.max_absolute != 0) out += ", " + distance_text(values);
+  out += distance_text(values);
   if (values.one_is_nan != 0) out += fmt::format(", {} NaN on one side", format_count(values.one_is_nan));
   if (several && size_of(most.values) != size_of(group.tensors.back()->values))
-    out += fmt::format("; most in {}", most.name);
+    out += fmt::format("; most in {}", numbers_of(most.name));
   return out;
 }
 
@@ -103,7 +127,7 @@ void print_differences(Context& context, const VerifyReport& report) {
   for (const VerifyReport::Difference& one : report.different)
     if (one.values) sum.add(*one.values);
   if (sum.elements != 0)
-    say(context, fmt::format("  values      {} of {} differ in these tensors, {}\n", format_count(sum.differing),
+    say(context, fmt::format("  values      {} of {} differ in these tensors{}\n", format_count(sum.differing),
                              format_count(sum.elements), distance_text(sum)));
   const bool by_layer = report.different.size() > kNamesShown && context.settings.verbose == 0;
   std::vector<std::string> lines;
@@ -153,11 +177,13 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
                         report.unread ? "" : format_counted(report.tensor_count, "tensor") + " · ",
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
+    const bool compares = context.words.verb->name == "diff";  // which is not about how A was checked
     const std::uint64_t checks = report.leaf_count + report.crc_checked;
-    if (checks != 0) line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "OK" : "compared");
-    if (!report.checked_by.empty()) line += fmt::format(" ({})", report.checked_by);
+    if (checks != 0 && !compares)
+      line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "OK" : "compared");
+    if (!report.checked_by.empty() && !compares) line += fmt::format(" ({})", report.checked_by);
     line += "   " + format_seconds(report.seconds);
-    if (report.seconds > 0.05 && !request.quick)
+    if (report.seconds > 0.05 && !request.quick && !compares)
       line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
   }
   say(context, line + "\n");

@@ -273,7 +273,7 @@ Verb status_verb() {
                 {.name = "run", .value = "NAME", .help = "only this run; exit with 10 if it has no checkpoint"},
                 {.name = "prom",
                  .value = "FILE",
-                 .help = "write Prometheus metrics to this file",
+                 .help = "write Prometheus metrics to this file (-: standard output)",
                  .guesses = {"prometheus"}},
                 watch_flag()},
       .examples = {{"ckpt status", "the runs in the current directory"},

@@ -78,6 +78,56 @@ Verb export_verb() {
   };
 }
 
+Flag rtol_flag() {
+  return {.name = "rtol",
+          .value = "R",
+          .help = "values a, b with |a-b| <= A + R |b| do not count as different (default: 0)",
+          .guesses = {"tolerance", "rel", "relative", "epsilon", "eps"}};
+}
+
+Flag atol_flag() {
+  return {.name = "atol", .value = "A", .help = "A in the rule of --rtol (default: 0)", .guesses = {"abs", "absolute"}};
+}
+
+Verb diff_verb() {
+  return {
+      .name = "diff",
+      .arguments = "A B",
+      .least_arguments = 2,
+      .most_arguments = 2,
+      .summary = "Compare the tensors of two checkpoints",
+      .about =
+          {"A and B may be of different formats and layouts. Tensors of one name are compared bit for bit. Of those that "
+           "differ, ckpt prints how many values do, and how far they are apart: max |a-b|; relative, the greatest |a-b| / "
+           "max(|a|, |b|) of one value; and relative norm, the Euclidean norm of the difference divided by that of B's "
+           "values. With more than ten differences, the same tensor of all layers is one line; -v shows each. The checksums "
+           "of A and B are checked on the way. Exit code 1 means a difference, or damage in A.",
+           kPathOrName},
+      .aliases = {"compare"},
+      .flags =
+          {
+              {.name = "only",
+               .value = "WHAT",
+               .help = "compare only weights, optim, or tensors whose names match a pattern, e.g. 'model.layers.*'",
+               .repeatable = true,
+               .guesses = {"include", "filter", "select"}},
+              rtol_flag(),
+              atol_flag(),
+              named_in_flag(),
+              from_flag(),
+              map_flag(),
+              names_flag(),
+              vocab_size_flag(),
+          },
+      .examples = {{"ckpt diff out runs/exp7", "the same tensors, bit for bit?"},
+                   {"ckpt diff model.safetensors runs/exp7 --only weights", "without the optimizer"},
+                   {"ckpt diff half runs/exp7 --rtol 0.01", "equal but for the rounding to bf16?"},
+                   {"ckpt diff llama8b@1000 llama8b@2000 --store runs", "how far did training move?"}},
+      .exit_codes = {1, 10, 11, 12, 13, 15, 16, 17},
+      .main_verb = true,
+  };
+}
+
 Verb verify_verb() {
   return {
       .name = "verify",
@@ -89,15 +139,14 @@ Verb verify_verb() {
            "tools' checkpoints, checks every checksum the format has, that copies are equal, and that the 16-bit weights "
            "match the fp32 masters, which catches a rank's file saved under another rank's name. In the ckpt format, an "
            "unlisted data file is damage. --quick checks only names, sizes and structure, in milliseconds. --against "
-           "compares two checkpoints of any format bit for bit; "
-           "'ckpt diff A B' is short for 'ckpt verify A --against B'. "
+           "also compares two checkpoints of any format, as 'ckpt diff' does. "
            "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
            "--all verifies every checkpoint in a store, or in the runs that match RUN: those never verified first, then the "
            "least recently verified. The result is recorded: 'ckpt list' shows verified or damaged, and prune keeps the "
            "newest verified one. With --all, --sample is a share of the checkpoints: 5% every night covers all of them in "
            "20 nights. Exit code 3 means that a checkpoint could not be checked or its result could not be recorded.",
            kDirectories, kPathOrName},
-      .aliases = {"check", "fsck", "diff", "compare"},
+      .aliases = {"check", "fsck"},
       .flags =
           {{.name = "all", .help = "verify every checkpoint of the store, least recently verified first"},
            named_in_flag(),
@@ -124,14 +173,8 @@ Verb verify_verb() {
             .value = "OTHER",
             .help = "compare with another checkpoint, bit for bit",
             .guesses = {"compare", "other", "diff"}},
-           {.name = "rtol",
-            .value = "R",
-            .help = "with --against: values a, b with |a-b| <= A + R |b| do not count as different (default: 0)",
-            .guesses = {"tolerance", "rel", "relative", "epsilon", "eps"}},
-           {.name = "atol",
-            .value = "A",
-            .help = "with --against: A in the rule of --rtol (default: 0)",
-            .guesses = {"abs", "absolute"}},
+           rtol_flag(),
+           atol_flag(),
            from_flag(),
            map_flag(),
            names_flag(),
@@ -142,9 +185,7 @@ Verb verify_verb() {
                    {"ckpt verify runs/exp7 --finite", "also: did training diverge?"},
                    {"ckpt verify out --sample 5% --seed 7", "one byte in twenty"},
                    {"ckpt verify --all --store /lustre/runs --sample 5% --max-age 30d", "from cron, every night"},
-                   {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"},
-                   {"ckpt diff out runs/exp7", "the same, shorter"},
-                   {"ckpt diff half runs/exp7 --rtol 0.01", "equal but for the rounding to bf16?"}},
+                   {"ckpt verify out --against runs/exp7", "the same tensors, bit for bit?"}},
       .exit_codes = {1, 3, 10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
   };
@@ -361,7 +402,7 @@ std::vector<Verb> make_verbs() {
   };
   add(Group::files, {inspect_verb(), ls_verb()});
   add(Group::files, conversion_verbs());
-  add(Group::files, {export_verb(), verify_verb()});
+  add(Group::files, {export_verb(), verify_verb(), diff_verb()});
   add(Group::store, catalog_verbs());
   add(Group::store, retention_verbs());
   add(Group::planning, {plan_verb(), next_save_verb(), doctor_verb()});

@@ -28,7 +28,7 @@ constexpr std::string_view kFirstExamples =
     "  ckpt inspect runs/exp7                                what is this?\n"
     "  ckpt convert runs/exp7 w.safetensors --only weights   the weights, in one file\n"
     "  ckpt convert runs/exp7 exp7                           everything\n"
-    "  ckpt verify exp7 --against runs/exp7                  bitwise equal?\n"
+    "  ckpt diff exp7 runs/exp7                              bitwise equal?\n"
     "  mpirun -n 8 ckpt convert runs/exp7 out --memory 2G    8 processes, 2 GiB each\n";
 
 std::string usage_of(const Verb& verb) {

@@ -230,23 +230,6 @@ std::optional<Error> check(const Words& words) {
   return check_argument_count(words);
 }
 
-/// `diff A B` is `verify A --against B`.
-std::optional<Error> read_diff(const Tidied& tidied, Words& words) {
-  const auto is_command = [](const std::string& word) { return find_verb(word) != nullptr; };
-  const auto first = std::ranges::find_if(tidied.words, is_command);
-  if (words.verb == nullptr || first == tidied.words.end() || (*first != "diff" && *first != "compare"))
-    return std::nullopt;
-  if (words.value("against") != nullptr || words.on("help")) return std::nullopt;
-  if (words.arguments.size() != 2)
-    return usage(fmt::format("ckpt {}: {}", *first,
-                             words.arguments.size() < 2 ? "missing argument, two checkpoints are compared"
-                                                        : fmt::format("unexpected argument '{}'", words.arguments[2])),
-                 fmt::format("usage: ckpt {} A B", *first));
-  words.add("against", {words.arguments.back(), "the second argument"});
-  words.arguments.pop_back();
-  return std::nullopt;
-}
-
 Error from_cli11(const CLI::ParseError& error, const Tidied& tidied, const Verb* verb) {
   const std::string last = tidied.words.empty() ? "" : tidied.words.back();
   const Flag* flag = last.starts_with("--") ? find_flag(verb, last.substr(2)) : nullptr;
@@ -333,10 +316,6 @@ Parsed parse_words(const std::vector<std::string>& arguments, const Environment&
   take_environment(words.verb, environment, words);
   if (stray && !(words.verb == nullptr && !words.arguments.empty())) {
     out.error = std::move(stray);
-    return out;
-  }
-  if (auto wrong = read_diff(tidied, words)) {
-    out.error = std::move(wrong);
     return out;
   }
   redirect(words);

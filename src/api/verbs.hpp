@@ -179,6 +179,7 @@ struct VerifyRequest {
   std::string from{};
   bool quick = false;                    ///< structure and sizes only
   std::string against{};                 ///< another checkpoint, any format; "" = none
+  std::vector<std::string> only{};       ///< with `against`: as ConvertRequest::only; empty = all
   std::optional<Tolerance> tolerance{};  ///< with `against`: what lies within it does not count as different
   bool finite = false;                   ///< also look for NaNs and infinities
   std::optional<Sample> sample{};  ///< of the leaves: 4 MiB of a universal checkpoint's files, of other forms' values
@@ -197,8 +198,8 @@ struct ValueDifference {
   std::uint64_t one_is_nan = 0;  ///< of those: NaN on one side only
   double max_absolute = 0;       ///< greatest |a - b|; of numbers only
   double max_relative = 0;       ///< greatest |a - b| / max(|a|, |b|)
-  double squares = 0;            ///< sum of (a - b)^2, of finite numbers
-  double other_squares = 0;      ///< sum of b^2, likewise, of equal ones too
+  double squares = 0;            ///< sum of |a - b|^2, of numbers
+  double other_squares = 0;      ///< sum of |b|^2, of finite numbers, of equal ones too
   std::uint64_t beyond = 0;      ///< elements beyond the tolerance; without one: that differ
 
   void add(const ValueDifference& part);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace ckpt {
@@ -36,6 +37,7 @@ TEST(MeasureValues, NaNsAreCountedAndInfinitiesAreInfinitelyFar) {
   const auto two = measured<float>(Dtype::f32, {infinity}, {1});
   EXPECT_EQ(two.max_absolute, std::numeric_limits<double>::infinity());
   EXPECT_EQ(two.max_relative, 1);
+  EXPECT_EQ(two.norm(), std::numeric_limits<double>::infinity());
 }
 
 TEST(MeasureValues, KnowsIntegersAndZeroesWithASign) {
@@ -57,6 +59,31 @@ TEST(MeasureValues, TheNormIsThatOfAllValuesAsOneVector) {
   EXPECT_DOUBLE_EQ(measured<float>(Dtype::f32, {nan, 2}, {1, 1}).norm(), std::sqrt(0.5)) << "of numbers";
 }
 
+TEST(MeasureValues, KnowsFloatsOfAByteAndComplexNumbers) {
+  const auto distance = [](Dtype dtype, std::uint8_t left, std::uint8_t right) {
+    return measured<std::uint8_t>(dtype, {left}, {right}).max_absolute;
+  };
+  EXPECT_EQ(distance(Dtype::f8_e4m3, 0x38, 0xb8), 2) << "1 and -1";
+  EXPECT_EQ(distance(Dtype::f8_e4m3, 0x7e, 0x00), 448) << "the greatest";
+  EXPECT_EQ(distance(Dtype::f8_e4m3, 0x01, 0x00), std::ldexp(1.0, -9)) << "the least";
+  EXPECT_EQ(distance(Dtype::f8_e5m2, 0x3c, 0x40), 1) << "1 and 2";
+  EXPECT_EQ(distance(Dtype::f8_e4m3fnuz, 0x40, 0x00), 1);
+  EXPECT_EQ(distance(Dtype::f8_e4m3fnuz, 0x7f, 0x00), 240);
+  EXPECT_EQ(distance(Dtype::f8_e5m2fnuz, 0x40, 0x00), 1);
+  EXPECT_EQ(distance(Dtype::f8_e8m0, 127, 128), 1);
+  const std::vector<std::pair<Dtype, std::uint8_t>> nans{{Dtype::f8_e4m3, 0xff},
+                                                         {Dtype::f8_e5m2, 0x7d},
+                                                         {Dtype::f8_e4m3fnuz, 0x80},
+                                                         {Dtype::f8_e5m2fnuz, 0x80},
+                                                         {Dtype::f8_e8m0, 0xff}};
+  for (const auto& [dtype, nan] : nans)
+    EXPECT_EQ(measured<std::uint8_t>(dtype, {nan}, {0x00}).one_is_nan, 1u) << dtype_name(dtype);
+  const auto complex = measured<float>(Dtype::c64, {3, 4, 1, 1}, {0, 0, 1, 1});
+  EXPECT_EQ(complex.elements, 2u);
+  EXPECT_EQ(complex.differing, 1u);
+  EXPECT_EQ(complex.max_absolute, 5);
+}
+
 TEST(MeasureValues, WhatIsWithinTheToleranceIsNotBeyondIt) {
   const auto beyond = [](Dtype dtype, const auto& left, const auto& right, Tolerance tolerance) {
     ValueDifference out;
@@ -74,8 +101,7 @@ TEST(MeasureValues, WhatIsWithinTheToleranceIsNotBeyondIt) {
   EXPECT_EQ(
       beyond(Dtype::f32, Floats{1, infinity, infinity}, Floats{nan, -infinity, 1}, {.absolute = 9, .relative = 9}), 3u);
   using Bytes = std::vector<std::uint8_t>;
-  EXPECT_EQ(beyond(Dtype::f8_e4m3, Bytes{1, 2}, Bytes{1, 3}, {.absolute = 9, .relative = 9}), 1u)
-      << "has no order here";
+  EXPECT_EQ(beyond(Dtype::f4, Bytes{1, 2}, Bytes{1, 3}, {.absolute = 9, .relative = 9}), 1u) << "packed";
 }
 
 TEST(MissingPrefix, IsThatOfAllNames) {

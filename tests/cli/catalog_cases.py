@@ -167,6 +167,13 @@ def case_list_and_status_write_nothing_where_there_is_no_store(sh):
     check(sh.path("runs/.ckpt/catalog.sqlite").exists(), "no index although it was asked for")
 
 
+def case_the_parent_of_a_store_is_no_store(sh):
+    sh.run("save", sh.checkpoint("ckpt/1.0-mesh"), "--store", "above/store", "--run", "a/b", "--step", "1")
+    for words in (("list",), ("status",), ("prune", "--keep-last", "1")):
+        sh.run(*words, "--store", "above", out="store/a/b")
+    check(os.listdir(sh.path("above")) == ["store"], str(os.listdir(sh.path("above"))))
+
+
 def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
     store = make_store(sh)
     sh.run("pin", "demo@10", "--store", store, "--reason", "cited in the long paper of last year", "--until", "2200-12-31")
@@ -177,7 +184,7 @@ def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
         plain = re.sub("\x1b\\[[0-9;]*m", "", text).split("\r\n")
         check(code == 0 and max(map(len, plain)) <= columns, text)
         check(re.match("RUN +STEP +STATE +AGE +SIZE +PIN +VERIFIED +METRIC", plain[0]), plain[0])
-        check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[1;32mverified" in text, text)
+        check(re.search(r"^demo +10 +verified .* to 12-31 +\d+ s +eval", "\n".join(plain), re.M) and "\x1b[32mverified" in text, text)
     code, text = sh.terminal("status", "--store", store, columns=80)
     plain = text.split("\r\n")
     check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(e", text, re.M), text)

@@ -128,6 +128,8 @@ def case_the_prometheus_file_is_what_its_format_asks_for(sh):
     os.rename(sh.directory / "runs/demo/step-000000010.g1", odd + b"/step-000000010.g1")
     make_run(sh, 1)
     file = sh.directory / "ckpt.prom"
+    sh.run("status", "--store", "runs", "--prom", "-", out="^ckpt_checkpoints", not_out="^RUN")
+    check(not (sh.directory / "-").exists(), "a file of that name")
     sh.run("status", "--store", "runs", "--prom", file)
     before, old = file.stat().st_ino, file.read_text(encoding="utf-8")
     held = open(file, encoding="utf-8")

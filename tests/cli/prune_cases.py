@@ -216,7 +216,7 @@ def case_undelete_brings_it_back_and_why_knows_all_of_it(sh):
     sh.run("why", "llama@2", "--store", "store", out=["^llama@2   deleted 20..-", r"not in the newest 3 \(5th\)", "in the trash until"])
     sh.run("undelete", "llama@2", "--store", "store", out="^restored llama@2$")
     check({p.relative_to(run): p.read_bytes() for p in (run / "step-000000002.g2").rglob("*") if p.is_file()} == whole, "other bytes")
-    sh.run("undelete", "llama@2", "--store", "store", out="^in place llama@2: not in the trash")
+    sh.run("undelete", "llama@2", "--store", "store", out="^llama@2 is not deleted$")
     sh.run("undelete", "llama@7", "--store", "store", code=10, err=["not in the trash", "ckpt list --trash"])
     sh.path("store/ckpt.toml").write_text('keep = [{ id = "recent", last = 3 }]\n')
     sh.run("why", "llama@2", "--store", "store", out=["^llama@2   kept$", r"restored from the trash; .* of its new grace left \(no rule keeps it\)", "restored 20"])

@@ -71,7 +71,7 @@ def case_a_large_plan_shows_totals_first_and_details_with_v(sh):
     narrow = re.sub("\x1b\\[[0-9;]*m", "", sh.terminal("prune", "--store", "store", "--keep-last", "2", "--keep-every", "1000", columns=60)[1])
     rows = narrow.split("CHECKPOINT  ")[1].split("would delete")[0].split("\r\n")
     check(max(map(len, rows)) <= 60, narrow)
-    check(code == 0 and "\x1b[1;31mdelete" in text and "\x1b[1;32mkeep" in text, text)
+    check(code == 0 and "\x1b[1;31mdelete" in text and "\x1b[32mkeep" in text, text)
 
 
 def case_check_answers_whether_something_would_be_deleted(sh):

@@ -45,6 +45,27 @@ def states(sh):
     return {(c["run"], c["step"]): c["state"] for c in sh.document("list", "--store", "store")["data"]["checkpoints"]}
 
 
+def case_one_that_is_verified_by_its_name_or_path_is_recorded_too(sh):
+    store(sh)
+    sh.run("list", "--store", "store", "--rebuild")
+    sh.run("verify", "llama@2", "--store", "store", "--quick")
+    sh.run("verify", "llama@2", "--store", "store", "--sample", "50%")
+    sh.run("diff", "llama@2", "llama@1", "--store", "store")
+    check(set(states(sh).values()) == {"complete"}, str(states(sh)))
+    sh.run("verify", "llama@2", "--store", "store")
+    sh.run("verify", place(sh, 3))
+    check(states(sh) == {("llama", 1): "complete", ("llama", 2): "verified", ("llama", 3): "verified"}, str(states(sh)))
+    damage(place(sh, 3))
+    sh.run("verify", "llama@3", "--store", "store", "-q", code=1, err="^warning: llama@3: damaged")
+    check(states(sh)[("llama", 3)] == "damaged", str(states(sh)))
+    sh.run("prune", "--store", "store", "--keep-last", "1", out=["llama@2 +.*keep.*newest verified", "llama@1 +.*delete"])
+    os.mkdir(sh.path("copy"))
+    shutil.copytree(place(sh, 2), sh.path("copy/step-000000002.g2"))
+    shutil.rmtree(sh.path("copy/step-000000002.g2/marks"))
+    sh.run("verify", "copy/step-000000002.g2")
+    check(os.listdir(sh.path("copy")) == ["step-000000002.g2"] and not sh.path("copy/step-000000002.g2/marks").exists(), "written outside of a store")
+
+
 def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     store(sh)
     check(set(states(sh).values()) == {"complete"}, "verified before")

@@ -96,6 +96,14 @@ TEST(Shorten, KeepsBothEndsAndNeverCutsACharacterInTwo) {
   }
 }
 
+TEST(Shorten, CountsTheColumnsOfATerminal) {
+  EXPECT_EQ(text_width("模型"), 4u);
+  EXPECT_EQ(text_width("e\u0301"), 1u) << "a combining accent";
+  for (std::size_t columns = 3; columns < 16; ++columns)
+    EXPECT_LE(text_width(shorten("模型模型模型模型", columns)), columns) << columns;
+  EXPECT_EQ(shorten("模型模型模型模型", 8), "模…模型");
+}
+
 TEST(TsvTable, NeverShortensAndKeepsOneLineARow) {
   Table table = sample();
   table.rows.push_back({"a\tb\nc", "1"});

@@ -223,6 +223,29 @@ def case_metrics_of_the_trainer_are_read_and_can_be_overridden(sh):
     check(sorted(p.name for p in run.iterdir()) == ["checkpoint-3"], str(list(run.iterdir())))
 
 
+def case_what_a_trainer_measured_is_saved_with_it(sh):
+    trainer = sh.path("checkpoint-2")
+    shutil.copytree(sh.checkpoint("folders/hf_trainer"), trainer)
+    state = {"global_step": 2, "log_history": [{"step": 2, "eval_loss": 1.5}, {"step": 2, "loss": 2.0}]}
+    (trainer / "trainer_state.json").write_text(json.dumps(state))
+    sh.run("save", trainer, "--run", "hf", "--metric", "loss=3", *AT, code=(0, 3))
+    one, = sh.document("list", *AT)["data"]["checkpoints"]
+    check({m["name"]: m["value"] for m in one["metrics"]} == {"eval_loss": 1.5, "loss": 3}, str(one))
+
+
+def case_names_in_the_trash_tell_saves_of_one_step_apart(sh):
+    source = sh.checkpoint("safetensors/single")
+    for dtype in ("bf16", "fp16"):
+        sh.run("convert", source, f"{dtype}.safetensors", "--dtype", dtype)
+        sh.run("save", f"{dtype}.safetensors", "--run", "a", "--step", "1", *AT)
+    sh.run("rm", "a@1.g1", *AT, out="^deleted a@1.g1, ")
+    sh.run("list", "--trash", *AT, out="^a@1.g1 ")
+    sh.run("undelete", "a@1.g1", *AT, out="^restored a@1.g1$")
+    sh.run("rm", "a@1.g2", *AT)
+    sh.run("rm", "a@1.g1", *AT)
+    sh.run("list", "--trash", *AT, out=["^a@1.g1 ", "^a@1.g2 "])
+
+
 def case_checkpoints_of_other_tools_are_marked_and_removed(sh):
     run = sh.path("store/ds")
     for step in (1, 2, 3):

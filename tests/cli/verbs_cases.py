@@ -265,7 +265,7 @@ def case_verify_against_measures_values_and_finds_prefixes(sh):
     source = sh.checkpoint("safetensors/single")
     sh.run("convert", source, "half.safetensors", "--dtype", "bf16")
     sh.run("diff", "half.safetensors", source, code=1,
-           out=["0 identical, 4 different", r"^  values +47 of 47 differ in these tensors, max \|a-b\| 0.00094, relative 0.003, norm 0.00059$",
+           out=["0 identical, 4 different", r"^  values +47 of 47 differ in these tensors, max \|a-b\| 0.00094, relative 0.003, relative norm 0.00059$",
                 r"^  different +a   BF16 here, F32 there; 7 of 7 values differ, max \|a-b\| 0.00094"])
     data = sh.document("verify", "half.safetensors", "--against", source, code=1)["data"]["against"]["different"]
     check(all(d["values"]["differing"] == d["values"]["elements"] and 0 < d["values"]["max_relative"] < 2 ** -8 for d in data), str(data))
@@ -277,6 +277,25 @@ def case_verify_against_measures_values_and_finds_prefixes(sh):
     sh.run("diff", "wrapped.safetensors", source, code=1,
            out=["4 only here, 4 only there", "all 4 names match after dropping the prefix 'model.'; .*--strip-prefix model."])
     sh.run("diff", "half.safetensors", code=2, err="missing")
+    sh.run("diff", "-h", out=["^Compare the tensors of two checkpoints", "^Usage: ckpt diff A B"])
+    sh.run("diff", source, source, "--quick", code=2, err="unknown option '--quick' of 'ckpt diff'")
+    check(sh.document("diff", source, source)["schema"] == "ckpt.diff/1", "schema")
+
+
+def case_diff_compares_what_is_asked_for(sh):
+    whole = sh.checkpoint("deepspeed/zero2_bf16_dp4")
+    sh.run("convert", whole, "w.safetensors", "--only", "weights", "--weights", "param")
+    sh.run("diff", "w.safetensors", whole, code=1, out="10 identical, 0 different, 0 only here, 30 only there")
+    sh.run("diff", "w.safetensors", whole, "--only", "weights", out="10 identical, 0 different, 0 only here, 0 only there")
+    sh.run("diff", "w.safetensors", whole, "--only", "h.0.*", out="^against .*: 6 identical, 0 different, 0 only here, 0 only there")
+    sh.run("diff", "w.safetensors", whole, "--only", "nothing", code=10, err="matches --only nothing")
+
+
+def case_equal_values_of_other_types_are_said_to_be_equal(sh):
+    save({"a": Tensor([1, 2])}, sh.path("one.pt"))
+    sh.run("convert", "one.pt", "half.safetensors", "--dtype", "bf16")
+    sh.run("diff", "one.pt", "half.safetensors", code=1, out="^  different +a   F32 here, BF16 there; all values are equal$")
+    sh.run("diff", "one.pt", "half.safetensors", "--rtol", "0", out="1 within the tolerance, 0 different")
 
 
 def case_a_tolerance_is_that_of_numpy(sh):

@@ -81,7 +81,7 @@ class Import final : RunTarget {
       return fail(Errc::usage, fmt::format("--step {}: greater than {}", step_, kGreatestStep));
     if (request_.back_to && *request_.back_to >= step_)
       return fail(Errc::usage, fmt::format("--back-to {}: not before step {}", *request_.back_to, step_));
-    for (const catalog::Mark& mark : request_.marks) {
+    for (const catalog::Mark& mark : all_marks()) {
       CKPT_TRY(catalog::MarkFile file, catalog::mark_file(mark));
       marks_.push_back({.path = join_path(catalog::kMarksDirectory, file.name), .bytes = std::move(file.text)});
     }
@@ -99,6 +99,19 @@ class Import final : RunTarget {
   }
 
  private:
+  /// Those of the request, and the metrics that the source's tool has kept, where the request has none of the name.
+  std::vector<catalog::Mark> all_marks() {
+    std::vector<catalog::Mark> out = request_.marks;
+    for (const auto& metric : catalog::foreign_metrics(io_, request_.conversion.source, foreign_names())) {
+      const auto is_given = [&](const catalog::Mark& mark) {
+        return mark.kind == catalog::Mark::Kind::metric && mark.name == metric.first;
+      };
+      if (std::ranges::any_of(out, is_given)) continue;
+      out.push_back({.kind = catalog::Mark::Kind::metric, .name = metric.first, .value = metric.second});
+    }
+    return out;
+  }
+
   Result<ConvertReport> convert_into_run(const ConvertRequest& conversion) {
     CKPT_TRY(const Format* const target, choose_target(conversion));
     return Conversion(

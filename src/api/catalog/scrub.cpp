@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/catalog/store_names.hpp"
 #include "catalog/index/catalog.hpp"
@@ -123,7 +124,9 @@ ScrubVerdict verdict_of(Errc code) {
 
 class Scrubber {
  public:
-  Scrubber(Session& session, const ScrubRequest& request) : session_(session), request_(request) {}
+  /// `verify`: how each is verified; without a path and a format, those of the catalog are taken.
+  Scrubber(Session& session, const ScrubRequest& request, VerifyRequest verify)
+      : session_(session), request_(request), verify_(std::move(verify)) {}
 
   /// errors  interrupted
   Result<ScrubItem> look(Turn turn) {
@@ -135,10 +138,10 @@ class Scrubber {
       explain(out, lease.error());
       return out;
     }
-    auto report = verify(session_, {.path = out.path,
-                                    .from = out.entry.foreign ? out.entry.format : "",
-                                    .quick = request_.quick,
-                                    .finite = request_.finite && !request_.quick});
+    VerifyRequest asked = verify_;
+    if (asked.path.empty()) asked.path = out.path;
+    if (asked.from.empty() && out.entry.foreign) asked.from = out.entry.format;
+    auto report = verify(session_, asked);
     if (!report) {
       if (exit_code(report.error().code) >= exit_code(Errc::interrupted)) return fail(std::move(report).error());
       explain(out, report.error());
@@ -146,7 +149,8 @@ class Scrubber {
     }
     out.verdict = report->damage.empty() ? ScrubVerdict::intact : ScrubVerdict::damaged;
     out.report = *std::move(report);
-    if (!request_.quick) record(out);
+    const bool is_part = verify_.sample && out.verdict == ScrubVerdict::intact;
+    if (!verify_.quick && !is_part) record(out);
     return out;
   }
 
@@ -158,7 +162,7 @@ class Scrubber {
         error.code == Errc::not_found || error.code == Errc::changed || item.verdict == ScrubVerdict::incomplete;
     if (gone && !session_.io.stat(item.path)) item.verdict = ScrubVerdict::vanished;
     const bool is_bad = item.verdict == ScrubVerdict::incomplete || item.verdict == ScrubVerdict::damaged;
-    if (!is_bad || request_.quick || is_being_written(item.entry)) return;
+    if (!is_bad || verify_.quick || is_being_written(item.entry)) return;
     if (item.entry.checkpoint.is_virtual) return;  // files that it refers to may come back
     const bool lacks_files = item.verdict == ScrubVerdict::incomplete;
     write(item, {.kind = Mark::Kind::verified,
@@ -203,7 +207,23 @@ class Scrubber {
 
   Session& session_;
   const ScrubRequest& request_;
+  const VerifyRequest verify_;
 };
+
+/// The checkpoint of a store that is at this path.
+struct InStore {
+  std::string store;
+  Entry entry;
+};
+std::optional<InStore> find_in_store(Io& io, const std::string& path, catalog::Time now) {
+  const auto named = names_in_store(io, ".", false, {path});
+  if (!named || !io.stat(join_path(named->store, kStoreDirectory))) return std::nullopt;
+  auto catalog = open_catalog(io, named->store, catalog::Trust::nothing_unseen, now);
+  if (!catalog) return std::nullopt;
+  auto entry = find_in_catalog(io, *catalog, named->names.front());
+  if (!entry || entry->checkpoint.link) return std::nullopt;
+  return InStore{named->store, *std::move(entry)};
+}
 
 }  // namespace
 
@@ -238,6 +258,21 @@ std::optional<catalog::Time> last_scrub(const Entry& entry) {
   return out;
 }
 
+Result<VerifyReport> verify_recorded(Session& session, const VerifyRequest& request, const std::string& by,
+                                     const std::function<catalog::Time()>& clock) {
+  const bool counts = !request.quick && request.against.empty() && session.rules == nullptr;
+  auto found = counts ? find_in_store(session.io, request.path, clock()) : std::nullopt;
+  if (!found) return verify(session, request);
+  const ScrubRequest scrubbed{.store = found->store, .by = by, .clock = clock};
+  CKPT_TRY(ScrubItem item, Scrubber(session, scrubbed, request).look({.entry = std::move(found->entry)}));
+  if (item.error) return fail(*std::move(item.error));
+  VerifyReport report = *std::move(item.report);
+  report.path = request.path;
+  if (!item.unrecorded_because.empty())
+    report.notes.push_back({.text = "the result is not recorded: " + item.unrecorded_because});
+  return report;
+}
+
 Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
                           const std::function<void(const ScrubItem&)>& each) {
   const auto start = std::chrono::steady_clock::now();
@@ -259,7 +294,7 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   out.due = turns.size();
   // Unreadable checkpoints do not count in the share; else they would come first at every run.
   auto left = static_cast<std::uint64_t>(std::ceil(request.share * static_cast<double>(out.total)));
-  Scrubber scrubber(session, request);
+  Scrubber scrubber(session, request, {.path = {}, .quick = request.quick, .finite = request.finite && !request.quick});
   for (Turn& turn : turns) {
     if (left == 0) break;
     std::string label = names.of(turn.entry);

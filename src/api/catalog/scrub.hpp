@@ -69,6 +69,13 @@ struct ScrubReport {
 Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
                           const std::function<void(const ScrubItem&)>& each);
 
+/// Verifies one checkpoint, as `verify`. If the path is that of a checkpoint in a store, and no other checkpoint is
+/// compared with it, the result is recorded there as by `scrub`; that it cannot be is a note in the report. Not
+/// collective.
+/// errors  as verify
+Result<VerifyReport> verify_recorded(Session& session, const VerifyRequest& request, const std::string& by,
+                                     const std::function<catalog::Time()>& clock);
+
 /// When it was last verified, by its marks. Nothing: never.
 std::optional<catalog::Time> last_scrub(const catalog::Entry& entry);
 

@@ -239,6 +239,8 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
     }
   }
   pin_restored(io, store, request, out);
+  catalog::note_shared_steps(io, store, out.restored);
+  catalog::note_shared_steps(io, store, out.in_place);
   return out;
 }
 

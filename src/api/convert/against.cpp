@@ -17,6 +17,7 @@
 #include "api/convert/measure.hpp"
 #include "format/model/same_value.hpp"
 #include "format/model/value_text.hpp"
+#include "format/text/glob.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt {
@@ -39,6 +40,16 @@ std::string type_difference(const Tensor& here, const Tensor& there) {
   return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
 }
 
+/// As `convert --only`.
+bool is_wanted(const std::vector<std::string>& only, const Tensor& tensor, std::string_view name) {
+  if (only.empty()) return true;
+  const bool is_weight = tensor.role == Role::param || tensor.role == Role::buffer;
+  return std::ranges::any_of(only, [&](const std::string& word) {
+    if (word == "weights") return is_weight;
+    return word == "optim" ? tensor.role == Role::slot : matches_glob(name, word);
+  });
+}
+
 /// A name of a checkpoint, which leads to one of its tensors.
 struct Named {
   std::string_view name;
@@ -46,13 +57,20 @@ struct Named {
   bool is_tied = false;  ///< a second name
 };
 
-/// All names of one side, in the source's order.
+/// All names of one side, in the source's order, or those of the tensors that `only` asks for.
 class Names {
  public:
-  explicit Names(const Map& map) : map_(map) {
-    for (std::uint32_t i = 0; i < map.tensors.size(); ++i) add({map.tensors[i].name, i, false});
-    for (const Alias& alias : map.aliases)
-      if (const Named* target = find(alias.target)) add({alias.name, target->tensor, true});
+  Names(const Map& map, const std::vector<std::string>& only) : map_(map) {
+    std::unordered_map<std::string_view, std::uint32_t> tensors;
+    for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
+      tensors.emplace(map.tensors[i].name, i);
+      if (is_wanted(only, map.tensors[i], map.tensors[i].name)) add({map.tensors[i].name, i, false});
+    }
+    for (const Alias& alias : map.aliases) {
+      const auto target = tensors.find(alias.target);
+      if (target != tensors.end() && is_wanted(only, map.tensors[target->second], alias.name))
+        add({alias.name, target->second, true});
+    }
   }
   const std::vector<Named>& all() const { return all_; }
   const Named* find(std::string_view name) const {
@@ -93,18 +111,22 @@ class Names {
 
 class Comparison {
  public:
-  Comparison(Session& session, const Source& here, const Source& there, const std::optional<Tolerance>& tolerance,
+  Comparison(Session& session, const Source& here, const Source& there, const VerifyRequest& request,
              VerifyReport& report)
       : session_(session),
         here_(here.map),
         there_(there.map),
         roots_{here.root, there.root},
-        tolerance_(tolerance),
+        request_(request),
         report_(report) {}
 
   Result<> run() {
     if (here_.tensors.empty() && there_.tensors.empty())
       return fail(Errc::unsupported, "nothing to compare: neither checkpoint has a tensor");
+    if (names_here_.all().empty() && names_there_.all().empty())
+      return fail(Errc::not_found,
+                  fmt::format("nothing to compare: neither checkpoint has a tensor that matches --only {}",
+                              fmt::join(request_.only, ", ")));
     pair_up();
     CKPT_TRY(const auto bad, compare_tensors(session_, left(), right(), pairs_, "compare"));
     for (const std::size_t i : bad) {
@@ -123,7 +145,7 @@ class Comparison {
     report_.compared = pairs_.size() - bad.size() - static_cast<std::size_t>(blobs - bad_blobs);
     CKPT_CHECK(measure());
     note_unmatched();
-    note_objects();
+    if (request_.only.empty()) note_objects();
     return {};
   }
 
@@ -173,13 +195,14 @@ class Comparison {
   }
 
   Result<> measure() {
-    CKPT_TRY(const auto values, measure_differences(session_, left(), right(), measured_, tolerance_, "measure"));
+    CKPT_TRY(const auto values,
+             measure_differences(session_, left(), right(), measured_, request_.tolerance, "measure"));
     std::unordered_map<std::string_view, const ValueDifference*> by_name;
     for (std::size_t i = 0; i < measured_.size(); ++i) by_name.emplace(measured_labels_[i], &values[i]);
     for (VerifyReport::Difference& one : report_.different)
       if (const auto found = by_name.find(one.name); found != by_name.end() && found->second->elements != 0)
         one.values = *found->second;
-    if (tolerance_)
+    if (request_.tolerance)
       report_.within =
           std::erase_if(report_.different, [](const auto& one) { return one.values && one.values->beyond == 0; });
     return {};
@@ -240,10 +263,10 @@ class Comparison {
   const Map& here_;
   const Map& there_;
   std::pair<std::string, std::string> roots_;
-  const std::optional<Tolerance> tolerance_;
+  const VerifyRequest& request_;
   VerifyReport& report_;
-  Names names_here_{here_};
-  Names names_there_{there_};
+  Names names_here_{here_, request_.only};
+  Names names_there_{there_, request_.only};
   std::vector<TensorPair> pairs_{};
   std::vector<std::string_view> labels_{};  ///< of the pairs
   std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared
@@ -256,9 +279,9 @@ class Comparison {
 
 }  // namespace
 
-Result<> compare_checkpoints(Session& session, const Source& here, const Source& there,
-                             const std::optional<Tolerance>& tolerance, VerifyReport& report) {
-  return Comparison(session, here, there, tolerance, report).run();
+Result<> compare_checkpoints(Session& session, const Source& here, const Source& there, const VerifyRequest& request,
+                             VerifyReport& report) {
+  return Comparison(session, here, there, request, report).run();
 }
 
 }  // namespace ckpt

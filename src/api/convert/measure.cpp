@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstring>
 #include <limits>
 #include <unordered_set>
@@ -40,19 +41,51 @@ double float_at(Dtype dtype, std::span<const std::byte> values, std::size_t inde
   return number_at<float>(wide, 0);
 }
 
-/// The value of an element as a number; NaN also for types without an order, whose elements are compared as bytes.
-double value_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
+/// A float of a byte without a sign of its own for NaN. source: OCP 8-bit Floating Point Specification; for FNUZ types,
+/// whose only NaN is -0, LLVM APFloat
+double eight_bits(std::byte stored, int mantissa_bits, int bias, bool only_nan_is_minus_zero) {
+  const auto bits = static_cast<unsigned>(stored);
+  const unsigned mantissa = bits & ((1U << mantissa_bits) - 1);
+  const int exponent = static_cast<int>((bits & 0x7fU) >> mantissa_bits);
+  if (only_nan_is_minus_zero ? bits == 0x80U : (bits & 0x7fU) == 0x7fU) return std::numeric_limits<double>::quiet_NaN();
+  const double size = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
+                                    : std::ldexp(mantissa + (1U << mantissa_bits), exponent - bias - mantissa_bits);
+  return (bits & 0x80U) != 0 ? -size : size;
+}
+
+double scale_of(std::byte stored) {
+  const auto bits = static_cast<int>(stored);
+  return bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, bits - 127);
+}
+
+bool is_number(Dtype dtype) {
+  return !is_packed(dtype);
+}
+
+/// The value of an element; the imaginary part of real ones is 0. Not of packed types.
+std::complex<double> value_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
   switch (dtype) {
     case Dtype::f16:
     case Dtype::bf16:
       return float_at(dtype, values, index);
+    case Dtype::f8_e5m2: {  // the upper half of an F16
+      const std::array<std::byte, 2> wide{std::byte{0}, values[index]};
+      return float_at(Dtype::f16, wide, 0);
+    }
+    case Dtype::f8_e4m3:
+      return eight_bits(values[index], 3, 7, false);
+    case Dtype::f8_e4m3fnuz:
+      return eight_bits(values[index], 3, 8, true);
+    case Dtype::f8_e5m2fnuz:
+      return eight_bits(values[index], 2, 16, true);
+    case Dtype::f8_e8m0:
+      return scale_of(values[index]);
+    case Dtype::c64:
+      return {number_at<float>(values, 2 * index), number_at<float>(values, 2 * index + 1)};
     case Dtype::f32:
       return number_at<float>(values, index);
     case Dtype::f64:
       return number_at<double>(values, index);
-    case Dtype::boolean:
-    case Dtype::u8:
-      return number_at<std::uint8_t>(values, index);
     case Dtype::i8:
       return number_at<std::int8_t>(values, index);
     case Dtype::u16:
@@ -64,12 +97,21 @@ double value_at(Dtype dtype, std::span<const std::byte> values, std::size_t inde
     case Dtype::i32:
       return number_at<std::int32_t>(values, index);
     case Dtype::u64:
-      return number_at<std::uint64_t>(values, index);
+      return static_cast<double>(number_at<std::uint64_t>(values, index));
     case Dtype::i64:
-      return number_at<std::int64_t>(values, index);
+      return static_cast<double>(number_at<std::int64_t>(values, index));
     default:
-      return std::numeric_limits<double>::quiet_NaN();
+      return number_at<std::uint8_t>(values, index);
   }
+}
+
+/// std::abs of complex numbers takes five times as long, and most are real.
+double size_of(std::complex<double> value) {
+  return value.imag() == 0 ? std::abs(value.real()) : std::abs(value);
+}
+
+bool is_nan(std::complex<double> value) {
+  return std::isnan(value.real()) || std::isnan(value.imag());
 }
 
 Result<std::vector<TargetFile>> lay_out(const Map& map, bool is_left, std::span<const TensorPair> pairs,
@@ -106,11 +148,6 @@ Result<> read_side(Session& session, const Side& side, std::vector<TargetFile> f
   return {};
 }
 
-bool has_order(Dtype dtype) {
-  constexpr std::array<std::byte, 8> kZero{};
-  return !std::isnan(value_at(dtype, kZero, 0));
-}
-
 }  // namespace
 
 void ValueDifference::add(const ValueDifference& part) {
@@ -133,27 +170,31 @@ void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<cons
                     const std::optional<Tolerance>& tolerance, ValueDifference& out) {
   const std::size_t unit = unit_bytes(dtype);
   const std::size_t count = left.size() / unit;
-  const bool ordered = has_order(dtype);
+  const bool numbers = is_number(dtype);
   out.elements += count;
   for (std::size_t i = 0; i < count; ++i) {
     const bool equal = std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0;
-    const double b = ordered ? value_at(dtype, right, i) : 0;
-    if (std::isfinite(b)) out.other_squares += b * b;
+    const std::complex<double> b = numbers ? value_at(dtype, right, i) : 0;
+    const double size_b = size_of(b);
+    if (std::isfinite(size_b)) out.other_squares += size_b * size_b;
     if (equal) continue;
     ++out.differing;
-    const double a = ordered ? value_at(dtype, left, i) : 1;  // neither is a number: they are just different
+    if (!numbers) {
+      ++out.beyond;
+      continue;
+    }
+    const std::complex<double> a = value_at(dtype, left, i);
+    const bool both_nan = is_nan(a) && is_nan(b);
+    const double distance = size_of(a - b);
     const bool within =
-        tolerance && ordered &&
-        ((std::isnan(a) && std::isnan(b)) || a == b ||
-         (std::isfinite(a - b) && std::abs(a - b) <= tolerance->absolute + tolerance->relative * std::abs(b)));
+        tolerance && (both_nan || a == b ||
+                      (std::isfinite(size_b) && distance <= tolerance->absolute + tolerance->relative * size_b));
     if (!within) ++out.beyond;
-    if (!ordered) continue;
-    if (std::isnan(a) != std::isnan(b)) ++out.one_is_nan;
-    if (std::isnan(a) || std::isnan(b) || a == b) continue;  // 0 and -0 are different bits
-    const double distance = std::abs(a - b);
-    if (std::isfinite(distance)) out.squares += distance * distance;
+    if (is_nan(a) != is_nan(b)) ++out.one_is_nan;
+    if (is_nan(a) || is_nan(b) || a == b) continue;  // 0 and -0 are different bits
+    out.squares += distance * distance;
     out.max_absolute = std::max(out.max_absolute, distance);
-    const double size = std::max(std::abs(a), std::abs(b));
+    const double size = std::max(size_of(a), size_b);
     out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : distance / size);
   }
 }

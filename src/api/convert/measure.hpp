@@ -12,8 +12,8 @@
 namespace ckpt {
 
 /// Compares densely stored little-endian elements of one type, value by value, and adds to `out`. Both spans have the
-/// same whole number of elements; packed types count bytes. Elements of types without an order are within a tolerance
-/// if they are equal, two NaNs always.
+/// same whole number of elements; packed types count bytes, and only whether they are equal. The distance of complex
+/// numbers is the absolute value of their difference. Two NaNs are within every tolerance.
 void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
                     const std::optional<Tolerance>& tolerance, ValueDifference& out);
 

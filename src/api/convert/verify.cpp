@@ -49,7 +49,7 @@ class Verifier {
     report_.path = request_.path;
     auto outcome = steps();
     if (!outcome) {
-      if (!is_damage(outcome.error().code)) return fail(std::move(outcome).error());
+      if (other_failed_ || !is_damage(outcome.error().code)) return fail(std::move(outcome).error());
       report_.damage.push_back(as_damage(outcome.error()));
     }
     report_.ok = report_.damage.empty() && report_.not_finite.empty() && report_.only_here.empty() &&
@@ -216,7 +216,10 @@ class Verifier {
     return out;
   }
 
-  static tl::unexpected<Error> of_other(Error error) { return fail(with_context(std::move(error), "--against")); }
+  tl::unexpected<Error> of_other(Error error) {
+    other_failed_ = true;
+    return fail(std::move(error));
+  }
 
   Result<> against(const Source& source) {
     auto opened =
@@ -226,14 +229,17 @@ class Verifier {
     const Source other = *std::move(opened);
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)
       return of_other(with_file(std::move(covered).error(), other.root));
-    auto compared = compare_checkpoints(session_, source, other, request_.tolerance, report_);
+    auto compared = compare_checkpoints(session_, source, other, request_, report_);
     if (auto same = other.check_unchanged(); compared && !same) return of_other(std::move(same).error());
+    // All of this one has been read before.
+    if (!compared && !request_.quick && !request_.sample) return of_other(std::move(compared).error());
     return compared;
   }
 
   Session& session_;
   const VerifyRequest& request_;
   VerifyReport report_;
+  bool other_failed_ = false;  ///< the error is of the checkpoint to compare with
 };
 
 }  // namespace

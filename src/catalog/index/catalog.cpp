@@ -46,10 +46,21 @@ bool is_store(Io& io, const std::string& store) {
   return io.stat(join_path(store, kStoreDirectory)).has_value() || io.stat(join_path(store, kPolicyName)).has_value();
 }
 
-/// Whether there is a checkpoint of ours.
-Result<bool> holds_own(Database& database) {
+/// Whether the run is in a store of its own, below this directory.
+bool is_in_other_store(Io& io, const std::string& store, const std::string& run) {
+  for (std::size_t end = run.find('/');; end = run.find('/', end + 1)) {
+    if (is_store(io, join_path(store, run.substr(0, end)))) return true;
+    if (end == std::string::npos) return false;
+  }
+}
+
+/// Whether there is a checkpoint of ours that is in no other store.
+Result<bool> holds_own(Io& io, const std::string& store, Database& database) {
   return asked(database.file(), [&]() -> Result<bool> {
-    return database.sqlite().execAndGet("SELECT EXISTS (SELECT 1 FROM checkpoints WHERE is_foreign=0)").getInt() != 0;
+    SQLite::Statement runs(database.sqlite(), "SELECT DISTINCT run FROM checkpoints WHERE is_foreign=0");
+    while (runs.executeStep())
+      if (!is_in_other_store(io, store, runs.getColumn(0).getString())) return true;
+    return false;
   });
 }
 
@@ -90,7 +101,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
     return fail({.code = Errc::not_found, .message = store + ": not a directory", .file = store});
   if (!options.makes_store && !is_store(io, store)) {
     CKPT_TRY(Catalog scanned, open_scanned(io, store, options));
-    CKPT_TRY(const bool any, holds_own(scanned.database_));
+    CKPT_TRY(const bool any, holds_own(io, store, scanned.database_));
     if (!any) return scanned;
   }
   auto indexed = open_indexed(io, store, options);

@@ -255,6 +255,21 @@ void read_foreign_file(Io& io, Entry& entry, const std::string& path) {
 
 }  // namespace
 
+std::vector<std::pair<std::string, double>> foreign_metrics(Io& io, const std::string& path,
+                                                            const ForeignNames& names) {
+  std::vector<std::pair<std::string, double>> out;
+  for (const MetricsFile& file : names.metrics) {
+    const auto text = read_small_file(io, join_path(path, file.name), kMostMetricsBytes);
+    if (text) out = file.parse(*text);
+  }
+  const auto info = io.stat(path);
+  if (!info || info->kind != FileInfo::Kind::file) return out;
+  for (const auto& parse : names.name_metrics) {
+    if (auto found = parse(base_name(path)); !found.empty()) out = std::move(found);
+  }
+  return out;
+}
+
 std::string run_path(std::string_view store, std::string_view run) {
   return run == "." ? join_path(store, "") : join_path(store, run);
 }

@@ -89,6 +89,9 @@ struct EntryPlace {
 std::optional<Entry> read_entry(Io& io, std::string_view store, const EntryPlace& place,
                                 std::uint64_t manifest_bytes = kMostManifestBytes);
 
+/// The metrics that another tool's checkpoint at this path holds in its files, or in its name if it is one file.
+std::vector<std::pair<std::string, double>> foreign_metrics(Io& io, const std::string& path, const ForeignNames& names);
+
 /// Whether `ckpt repair` can repair a damaged universal checkpoint: one copy of the manifest is right and fits the
 /// table of files, the other is lost or torn.
 bool is_repairable(Io& io, const std::string& path);

@@ -6,6 +6,8 @@
 #include <array>
 #include <chrono>
 #include <map>
+#include <set>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -360,6 +362,22 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
   }
   CKPT_CHECK(forget_old(entries, now));
   return out;
+}
+
+void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries) {
+  std::map<std::string, std::map<std::uint64_t, std::set<std::string>>> names;  // by run and step
+  for (const TrashEntry& entry : entries) {
+    if (!names.contains(entry.run)) {
+      if (const auto live = list_checkpoints(io, run_path(store, entry.run)))
+        for (const std::string& name : *live) names[entry.run][CheckpointName::parse(name)->step].insert(name);
+    }
+    if (entry.recorded && entry.record.dropped.empty()) names[entry.run][entry.record.step].insert(entry.name);
+  }
+  for (TrashEntry& entry : entries) {
+    const auto& steps = names[entry.run];
+    const auto same = steps.find(entry.record.step);
+    entry.shares_step = same != steps.end() && same->second.size() > (same->second.contains(entry.name) ? 1U : 0U);
+  }
 }
 
 /// Old records; that of a run's greatest generation stays, so that no number is reused.

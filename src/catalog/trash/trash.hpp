@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,12 +45,13 @@ namespace ckpt::catalog {
 
 /// A thing in the trash, or that was in it.
 struct TrashEntry {
-  std::string run{};      ///< path below the store; "." for the store's own directory
-  std::string name{};     ///< that it had in its run; of a dropped optimizer that of its checkpoint
-  std::string kept_as{};  ///< in the trash: the name, with ".~2" if that existed already; "NAME.optim" for a dropped
-                          ///< optimizer
-  bool present = false;   ///< its files are in the trash, or some of them
-  bool recorded = false;  ///< `record` was read; without one nothing is ever purged
+  std::string run{};         ///< path below the store; "." for the store's own directory
+  std::string name{};        ///< that it had in its run; of a dropped optimizer that of its checkpoint
+  std::string kept_as{};     ///< in the trash: the name, with ".~2" if that existed already; "NAME.optim" for a dropped
+                             ///< optimizer
+  bool present = false;      ///< its files are in the trash, or some of them
+  bool recorded = false;     ///< `record` was read; without one nothing is ever purged
+  bool shares_step = false;  ///< another save of its step is in the run or the trash: see note_shared_steps
   TrashRecord record{};
 };
 
@@ -62,6 +64,9 @@ enum class TrashScope : std::uint8_t {
 /// errors  io
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
                                            std::vector<std::string>* unfinished = nullptr);
+
+/// Sets `shares_step` of each: its name in outputs needs the generation then. A run that cannot be listed has no other.
+void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries);
 
 /// What a record says about its series, of which nothing else may be left.
 SeriesBirth birth_of(const TrashEntry& entry);

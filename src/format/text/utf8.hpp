@@ -22,4 +22,8 @@ bool is_utf8(std::string_view text);
 /// zero-width characters. A text with such characters can look like a different text.
 bool is_hidden(std::uint32_t code_point);
 
+/// Columns that a character takes on a terminal: 0 of combining marks, 2 of East Asian wide and emoji, else 1.
+/// source  Unicode Standard Annex 11
+std::size_t columns_of(std::uint32_t code_point);
+
 }  // namespace ckpt

@@ -540,9 +540,7 @@ class ModelParallelReader {
     const std::uint64_t stages = mesh_.model_ranks / mesh_.tensor_ranks;
     const bool bf16_optimizer = !fragment_shapes_.empty();
     if (bf16_optimizer) stage_ = 0;  // its files are those of stage 1
-    map.variant = (bf16_optimizer ? "BF16_Optimizer" : "zero-" + std::to_string(stage_)) + ", " +
-                  std::to_string(stages) + " pipeline stages of " + std::to_string(mesh_.tensor_ranks) +
-                  " tensor-parallel ranks";
+    map.variant = bf16_optimizer ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
     map.chosen = tag_.chosen;
     const std::uint64_t data_parallel = facts_.data_parallel.value_or(1);
     map.meta.step = facts_.global_steps;

@@ -392,7 +392,7 @@ class UniversalReader {
     CKPT_CHECK(objects_.finish());
     Map map = builder_.take();
     map.format = "deepspeed-universal";
-    map.variant = per_rank_ ? "universal, of stage 3" : "universal, of stages 1 and 2";
+    map.variant = per_rank_ ? "from zero-3" : "from zero-1 or 2";
     map.chosen = folder_.chosen;
     const RunFacts& facts = model_.facts;
     const std::uint64_t data_parallel = facts.data_parallel.value_or(1);
