@@ -67,6 +67,32 @@ TEST(MatchParameters, EvidenceThatFitsTwoWeightsDecidesNothing) {
   EXPECT_EQ(match({{4}, {4}}, {members({Shape{4}})}, any), std::nullopt);
 }
 
+TEST(MatchParameters, EvidenceAgainstTheOrderOfTheModuleDecidesAlone) {
+  const std::vector<Shape> candidates{{4}, {9}, {4}, {4}};
+  const std::vector<UnnamedGroup> sorted{members({Shape{4}, Shape{4}, Shape{4}, Shape{9}})};
+  EXPECT_EQ(match(candidates, sorted, from({{3, 0, 2, 1}})), (Assignment{{3, 0, 2, 1}}));
+  EXPECT_EQ(match({{4}, {4}}, {members({Shape{4}, Shape{4}})}, from({{1, 0}})), (Assignment{{1, 0}}));
+  // The first member is known to be out of place, but not whose the others are.
+  const Agrees part = [](std::size_t candidate, std::size_t, std::uint64_t position) -> Result<bool> {
+    return position == 0 ? candidate == 2 : candidate != 2;
+  };
+  EXPECT_EQ(match({{4}, {4}, {4}}, {members({Shape{4}, Shape{4}, Shape{4}})}, part), std::nullopt);
+}
+
+TEST(MatchParameters, WeightsThatWereChangedAfterTheirMastersKeepTheOrder) {
+  const Agrees first = [](std::size_t candidate, std::size_t, std::uint64_t position) -> Result<bool> {
+    return candidate == 0 && position == 0;
+  };
+  EXPECT_EQ(match({{4}, {4}}, {members({Shape{4}, Shape{4}})}, first), (Assignment{{0, 1}}));
+}
+
+TEST(MatchParameters, FlatGroupsInAnotherOrderThanTheModuleAreNotMatched) {
+  const Agrees reversed = [](std::size_t candidate, std::size_t, std::uint64_t position) -> Result<bool> {
+    return candidate == (position == 0 ? 1 : 0);
+  };
+  EXPECT_EQ(match({{4}, {4}}, {flat(8)}, reversed), std::nullopt);
+}
+
 TEST(MatchParameters, AFlatGroupOfAllWeightsFollowsTheModule) {
   EXPECT_EQ(match({{4, 4}, {4}}, {flat(20)}), (Assignment{{0, 1}}));
 }

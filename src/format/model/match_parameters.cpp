@@ -84,6 +84,76 @@ bool all_are_members(const std::vector<Shape>& candidates, const std::vector<Unn
   return have == want;
 }
 
+/// What masters say about the members of groups.
+class Evidence {
+ public:
+  Evidence(const std::vector<Shape>& candidates, const std::vector<UnnamedGroup>& groups, const Agrees& agrees)
+      : candidates_(candidates), groups_(groups), agrees_(agrees) {}
+
+  Result<bool> supports(const Assignment& assignment) const {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      std::uint64_t position = 0;
+      for (const std::size_t candidate : assignment[g]) {
+        CKPT_TRY(const bool agrees, agrees_(candidate, g, position));
+        if (!agrees) return false;
+        position += groups_[g].flat_elements ? volume(candidates_[candidate]) : 1;
+      }
+    }
+    return true;
+  }
+
+  /// Of groups that are not flat, in any order: the only candidate of each member, once those of the others are taken
+  /// away. `agreed` says whether a member agrees with any candidate, but not with the one that `other` gives it.
+  Result<std::optional<Assignment>> in_any_order(const Assignment* other, bool& agreed) const {
+    std::vector<Member> open;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      for (std::size_t m = 0; m < groups_[g].shapes.size(); ++m) {
+        CKPT_TRY(Member member, choices(g, m));
+        const bool as_other = other != nullptr && std::ranges::count(member.choices, (*other)[g][m]) != 0;
+        agreed = agreed || (!as_other && !member.choices.empty());
+        open.push_back(std::move(member));
+      }
+    }
+    Assignment found(groups_.size());
+    for (std::size_t g = 0; g < groups_.size(); ++g) found[g].resize(groups_[g].shapes.size());
+    std::vector<bool> taken(candidates_.size(), false);
+    while (!open.empty()) {
+      const std::size_t before = open.size();
+      for (Member& member : open) std::erase_if(member.choices, [&](std::size_t choice) { return taken[choice]; });
+      std::erase_if(open, [&](const Member& member) {
+        if (member.choices.size() != 1 || taken[member.choices[0]]) return false;
+        taken[member.choices[0]] = true;
+        found[member.group][member.position] = member.choices[0];
+        return true;
+      });
+      if (open.size() == before) return std::optional<Assignment>{};
+    }
+    return std::optional(std::move(found));
+  }
+
+ private:
+  struct Member {
+    std::size_t group = 0;
+    std::size_t position = 0;
+    std::vector<std::size_t> choices{};
+  };
+
+  Result<Member> choices(std::size_t group, std::size_t position) const {
+    Member member{.group = group, .position = position};
+    const auto& shape = groups_[group].shapes[position];
+    for (std::size_t c = 0; c < candidates_.size(); ++c) {
+      if (shape && *shape != candidates_[c]) continue;
+      CKPT_TRY(const bool agrees, agrees_(c, group, position));
+      if (agrees) member.choices.push_back(c);
+    }
+    return member;
+  }
+
+  const std::vector<Shape>& candidates_;
+  const std::vector<UnnamedGroup>& groups_;
+  const Agrees& agrees_;
+};
+
 /// False where the shapes do not go together.
 bool broadcast(Shape& to, const Shape& other) {
   if (other.size() > to.size()) to.insert(to.begin(), other.size() - to.size(), 1);
@@ -94,6 +164,24 @@ bool broadcast(Shape& to, const Shape& other) {
     if (size == 1) size = other[d];
   }
   return true;
+}
+
+Result<std::optional<Assignment>> match_in_order(const std::vector<Shape>& candidates,
+                                                 const std::vector<UnnamedGroup>& groups, const Agrees& agrees) {
+  const bool complete = all_are_members(candidates, groups);
+  if (complete) {
+    // Nothing is left over: if each step has one choice, the assignment is unique.
+    CKPT_TRY(auto forced, Walk(candidates, groups, nullptr, Direction::forward, false).run());
+    if (forced) return forced;
+  }
+  const Agrees* evidence = agrees ? &agrees : nullptr;
+  if (complete && evidence == nullptr) return std::optional<Assignment>{};
+  // The earliest and the latest way to place the members: if they are the same, there is only one.
+  CKPT_TRY(auto first, Walk(candidates, groups, evidence, Direction::forward, !complete).run());
+  if (!first) return first;
+  CKPT_TRY(const auto last, Walk(candidates, groups, evidence, Direction::backward, !complete).run());
+  if (first != last) return std::optional<Assignment>{};
+  return first;
 }
 
 }  // namespace
@@ -122,20 +210,20 @@ std::optional<Shape> shape_of_state(const std::vector<std::pair<std::string_view
 
 Result<std::optional<Assignment>> match_parameters(const std::vector<Shape>& candidates,
                                                    const std::vector<UnnamedGroup>& groups, const Agrees& agrees) {
-  const bool complete = all_are_members(candidates, groups);
-  if (complete) {
-    // Nothing is left over: if each step has one choice, the assignment is unique.
-    CKPT_TRY(auto forced, Walk(candidates, groups, nullptr, Direction::forward, false).run());
-    if (forced) return forced;
+  CKPT_TRY(auto ordered, match_in_order(candidates, groups, agrees));
+  if (!agrees) return ordered;
+  const Evidence evidence(candidates, groups, agrees);
+  if (ordered) {
+    CKPT_TRY(const bool supported, evidence.supports(*ordered));
+    if (supported) return ordered;
   }
-  const Agrees* evidence = agrees ? &agrees : nullptr;
-  if (complete && evidence == nullptr) return std::optional<Assignment>{};
-  // The earliest and the latest way to place the members: if they are the same, there is only one.
-  CKPT_TRY(auto first, Walk(candidates, groups, evidence, Direction::forward, !complete).run());
-  if (!first) return first;
-  CKPT_TRY(const auto last, Walk(candidates, groups, evidence, Direction::backward, !complete).run());
-  if (first != last) return std::optional<Assignment>{};
-  return first;
+  if (std::ranges::any_of(groups, [](const auto& group) { return group.flat_elements.has_value(); }))
+    return std::optional<Assignment>{};
+  bool agreed = false;
+  CKPT_TRY(auto found, evidence.in_any_order(ordered ? &*ordered : nullptr, agreed));
+  // A weight that was changed after its master agrees with none: the order still tells whose it is.
+  if (!found && ordered && !agreed) return ordered;
+  return found;
 }
 
 }  // namespace ckpt

@@ -32,9 +32,10 @@ using Agrees = std::function<Result<bool>(std::size_t candidate, std::size_t gro
 /// Members of each group, as indices of candidates.
 using Assignment = std::vector<std::vector<std::size_t>>;
 
-/// Finds which weights are the members of the groups. Optimizers keep members in the order of the module, within each
-/// group; some weights may belong to no group (frozen ones). Shapes decide; if they leave a choice, `agrees` does (may
-/// be empty). Nothing if more than one assignment fits: a wrong name is worse than none.
+/// Finds which weights are the members of the groups. Most optimizers keep members in the order of the module, within
+/// each group; some weights may belong to no group (frozen ones). Shapes decide; if they leave a choice, `agrees` does
+/// (may be empty). Where it contradicts that order (members sorted by layer or by name), it alone decides, except in
+/// flat groups: then nothing is known. Nothing if more than one assignment fits: a wrong name is worse than none.
 ///
 /// candidates  shapes of the weights, in module order; where a group is flat each has elements
 /// errors      those of `agrees`
