@@ -217,6 +217,7 @@ class StateBuilder {
   /// Sources whose names are flat: the model, the optimizer, and the rest.
   void add_by_kind() {
     std::vector<std::uint32_t> weights;
+    std::vector<std::uint32_t> loose;
     NamedOptimizer optimizer{.renamed = names_.renamed()};
     // A torch.optim state dict that was a separate file beside the weights.
     const bool nests_optimizer = std::ranges::any_of(request_.objects, [](const NamedObject& object) {
@@ -239,7 +240,7 @@ class StateBuilder {
       } else if (auto key = nests_optimizer ? std::nullopt : state_key(path_of(i))) {
         optimizer.slots.push_back({std::move(key->first), std::move(key->second), tensor_ref(tensor.name)});
       } else if (written_[i]) {
-        add(path_of(i), tensor.name, tensor_ref(tensor.name));
+        loose.push_back(i);
       }
     }
     if (!weights.empty()) place({"model"}, "model", state_dict(request_, weights));
@@ -267,6 +268,27 @@ class StateBuilder {
                            (!nests_optimizer && state_key(full_path(object.name, object.path)));
       if (!is_done) add_object(object);
     }
+    add_refs(optimizer.groups);
+    for (const std::uint32_t i : loose) {
+      const std::string& name = request_.tensors[i].name;
+      if (!in_objects_.contains(name)) add(path_of(i), name, tensor_ref(name));
+    }
+  }
+
+  /// The tensors in an object that is written.
+  void add_refs(const ValuePtr& value) {
+    if (value == nullptr || !seen_.insert(value.get()).second) return;
+    if (const auto* ref = std::get_if<TensorRef>(&value->v)) in_objects_.insert(ref->name);
+    if (const auto* list = std::get_if<List>(&value->v)) {
+      for (const ValuePtr& item : list->items) add_refs(item);
+    }
+    if (const auto* dict = std::get_if<Dict>(&value->v)) {
+      for (const auto& [key, held] : dict->items) add_refs(held);
+    }
+    if (const auto* object = std::get_if<Opaque>(&value->v)) {
+      add_refs(object->args);
+      add_refs(object->state);
+    }
   }
 
   /// The parameter and the slot of optimizer state named "optimizer.state.PARAMETER.SLOT".
@@ -277,8 +299,12 @@ class StateBuilder {
 
   void add_object(const NamedObject& object) {
     ValuePtr value = checked(object);
-    if (value == nullptr || nest_.add(full_path(object.name, object.path), value)) return;
-    if (!nest_.add({object.name}, std::move(value))) leave_out(object.name);
+    if (value == nullptr) return;
+    if (nest_.add(full_path(object.name, object.path), value) || nest_.add({object.name}, value)) {
+      add_refs(value);
+    } else {
+      leave_out(object.name);
+    }
   }
 
   /// Null if it is left out, which is noted once.
@@ -322,6 +348,8 @@ class StateBuilder {
   Plain plain_;
   std::vector<std::string> unwritten_;
   std::unordered_set<std::string> known_unwritten_;
+  std::unordered_set<std::string> in_objects_;  // names of tensors
+  std::unordered_set<const Value*> seen_;       // by add_refs
   WrittenState out_;
 };
 
