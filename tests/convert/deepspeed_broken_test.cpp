@@ -222,6 +222,17 @@ TEST(DeepSpeedContradictions, ModelFilesOfTwoStepsAreCorrupt) {
   expect_error(copy.root(), Errc::corrupt, copy.model(1), "global_steps is 4, that of rank 0 is 3");
 }
 
+TEST(DeepSpeedContradictions, ModelStatesOfAnotherStepThanTheOptimizersAreNoted) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  TorchPatch(copy.model()).replace({"global_steps"}, "K\x03", "K\x04").write();
+  const auto map = open_deepspeed(copy.root());
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_EQ(map->findings[0].text,
+            "the optimizer has taken 3 steps, but the model states count 4: unless training began with a new "
+            "optimizer, the files are of different saves");
+}
+
 TEST(DeepSpeedContradictions, OptimizerFilesOfTwoStepsAreCorrupt) {
   for (const char* name : {"zero2_bf16_dp4", "zero3_bf16_dp4"}) {
     const Copy copy(std::string("deepspeed/") + name);

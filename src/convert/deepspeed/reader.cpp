@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -26,6 +28,7 @@
 #include "convert/deepspeed/writer/writer.hpp"
 #include "convert/formats.hpp"
 #include "format/checked.hpp"
+#include "format/model/object_tree.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
@@ -202,9 +205,29 @@ class Reader {
       builder_.find(Severity::note,
                     "round_robin_gradients: parameters lie in the order of param_shapes, not of the module");
     }
+    note_other_steps(ranks);
     if (stage_ == 3) return place_partitioned(builder_, model_, ranks, frozen);
     CKPT_CHECK(place_weights(builder_, model_, trained_names(*model_.param_shapes)));
     return place_flat_groups(builder_, model_, ranks);
+  }
+
+  /// In stages 1 and 2 nothing else shows, without reading the data, that the one model file is of another save. It may
+  /// as well be that training went on with a new optimizer.
+  void note_other_steps(const std::vector<OptimStates>& ranks) {
+    const RunFacts& facts = model_.facts;
+    if (facts.global_steps.value_or(0) == 0 || facts.skipped_steps.value_or(0) > *facts.global_steps) return;
+    const std::uint64_t expected = *facts.global_steps - facts.skipped_steps.value_or(0);
+    for (const GroupState& group : ranks.front().groups) {
+      for (const auto& [key, value] : group.values) {
+        const auto taken = key == "step" ? real_number(&value) : std::nullopt;
+        if (!taken || *taken == static_cast<double>(expected)) continue;
+        builder_.find(Severity::note,
+                      "the optimizer has taken " + fmt::format("{}", *taken) + " steps, but the model states count " +
+                          std::to_string(expected) +
+                          ": unless training began with a new optimizer, the files are of different saves");
+        return;
+      }
+    }
   }
 
   Result<> read_lead_model(std::vector<FrozenParts>& frozen) {

@@ -145,6 +145,7 @@ Result<RunFacts> read_facts(const StateFile& file) {
   }
   RunFacts facts;
   CKPT_TRY(facts.global_steps, file.natural(root, "global_steps"));
+  CKPT_TRY(facts.skipped_steps, file.natural(root, "skipped_steps"));
   CKPT_TRY(facts.data_parallel, file.natural(root, "dp_world_size"));
   CKPT_TRY(facts.model_parallel, file.natural(root, "mp_world_size"));
   if (const NodeId mesh = file.find(root, "checkpoint_parallel_dimensions"); mesh != kNone) {

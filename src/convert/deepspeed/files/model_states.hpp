@@ -28,6 +28,7 @@ struct NamedTensor {
 /// Facts about the run in a *_model_states.pt, equal in every rank's file.
 struct RunFacts {
   std::optional<std::uint64_t> global_steps{};
+  std::optional<std::uint64_t> skipped_steps{};
   std::optional<std::uint64_t> data_parallel{};   ///< dp_world_size: sequence x data parallel
   std::optional<std::uint64_t> model_parallel{};  ///< mp_world_size: tensor x pipeline parallel
   std::uint64_t tensor_parallel = 1;
