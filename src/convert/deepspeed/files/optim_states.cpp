@@ -264,6 +264,8 @@ Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what
     if (!value) return fail(with_file(std::move(value).error(), file.path()));
     out.values.emplace_back(name, **value);
   }
+  // After a start from a universal folder each process has its own order: that of a Python set of the names.
+  std::ranges::sort(out.slots, {}, &std::pair<std::string, Run>::first);
   return {};
 }
 

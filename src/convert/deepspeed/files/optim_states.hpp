@@ -17,7 +17,7 @@ namespace ckpt::deepspeed {
 /// The part of one flat group (stages 1 and 2) or sub-group (stage 3) that one rank holds.
 struct GroupState {
   Run master{};
-  std::vector<std::pair<std::string, Run>> slots{};     ///< cut like the master: exp_avg, ...; in the file's order
+  std::vector<std::pair<std::string, Run>> slots{};     ///< cut like the master: exp_avg, ...; by name
   std::vector<std::pair<std::string, Value>> values{};  ///< of the whole group: step, ...
   /// Stages 1 and 2: the offset of each parameter's fragment in this file's part, in elements, according to the file.
   /// Unreliable: wrong with round_robin_gradients, absent in older releases.
