@@ -15,6 +15,7 @@
 #include "convert/dcp_entries.hpp"
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
+#include "format/model/object_tree.hpp"
 #include "format/model/training_state.hpp"
 
 namespace ckpt::dcp {
@@ -129,15 +130,20 @@ class TrainingEntries {
     if (const auto* index = std::get_if<std::uint32_t>(&entry.step)) {
       CKPT_CHECK(set_.add_scalar(*index, map_.tensors[*index], path(std::string(kStepSlotName))));
     } else if (const auto* value = std::get_if<Value>(&entry.step)) {
-      const auto* whole = std::get_if<std::int64_t>(&value->v);
-      const auto* real = std::get_if<double>(&value->v);
-      const double number = whole != nullptr ? static_cast<double>(*whole) : real != nullptr ? *real : 0;
-      CKPT_CHECK(set_.add_number(static_cast<float>(number), path(std::string(kStepSlotName))));
+      CKPT_CHECK(add_number(*value, path(std::string(kStepSlotName))));
     }
+    for (const auto& [name, value] : entry.values) CKPT_CHECK(add_number(value, path(name)));
     for (const StateSlot& slot : entry.slots) {
       CKPT_CHECK(add(slot.tensor, map_.tensors[slot.tensor].dtype, path(slot.name)));
       is_adam_ = is_adam_ || slot.name == "exp_avg_sq";
     }
+    return {};
+  }
+
+  Result<> add_number(const Value& value, Path path) {
+    const auto number = real_number(&value);
+    if (number) return set_.add_number(static_cast<float>(*number), std::move(path));
+    set_.add_value(path, value);
     return {};
   }
 

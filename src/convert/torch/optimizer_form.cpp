@@ -51,7 +51,7 @@ class OptimizerForm {
       finish_group(group, std::move(rest), std::move(rest_names));
       groups.items.push_back(value_of({std::move(group)}));
     }
-    add_steps();
+    add_numbers();
     for (const NamedOptimizer::Slot& slot : source_.slots) {
       const auto parameter = static_cast<std::size_t>(index_.at(slot.parameter));
       states_[parameter].items.emplace_back(value_of({slot.slot}), slot.value);
@@ -113,19 +113,21 @@ class OptimizerForm {
     return out;
   }
 
-  /// If several parameters share a step, each gets it, before its other slots as in torch.
-  void add_steps() {
-    std::unordered_map<std::string_view, bool> has_step;
-    for (const NamedOptimizer::Slot& slot : source_.slots) has_step[slot.parameter] |= slot.slot == "step";
+  /// If several parameters share a number, mostly the step, each gets it, before its other slots as in torch.
+  void add_numbers() {
+    std::unordered_map<std::string_view, std::unordered_set<std::string_view>> own;
+    for (const NamedOptimizer::Slot& slot : source_.slots) own[slot.parameter].insert(slot.slot);
     for (const Dict* group : dicts_of(source_.group_state)) {
-      const ValuePtr step = find_in(*group, "step");
-      if (step == nullptr) continue;
       for (const std::string& name : members_of(*group)) {
         const auto index = index_.find(name);
-        const auto own = has_step.find(name);
-        if (index == index_.end() || own == has_step.end() || own->second) continue;
-        own->second = true;
-        states_[static_cast<std::size_t>(index->second)].items.emplace_back(value_of({std::string("step")}), step);
+        const auto slots = own.find(name);
+        if (index == index_.end() || slots == own.end()) continue;
+        for (const auto& [key, value] : group->items) {
+          const auto* slot = key == nullptr ? nullptr : std::get_if<std::string>(&key->v);
+          if (slot == nullptr || *slot == "params" || *slot == "param_names" || !slots->second.insert(*slot).second)
+            continue;
+          states_[static_cast<std::size_t>(index->second)].items.emplace_back(key, value);
+        }
       }
     }
   }

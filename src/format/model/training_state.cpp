@@ -76,7 +76,7 @@ class Assembly {
     place_named_slots();
     read_optimizer_groups();
     place_numbered();
-    read_steps();
+    read_numbers();
     decide_kinds();
     add_one_group();
     order_members();
@@ -439,35 +439,50 @@ class Assembly {
     return false;
   }
 
-  /// Steps stored as numbers: one for all members of a group (DeepSpeed), or one per parameter.
-  void read_steps() {
+  /// State stored as numbers, mostly the step: one for all members of a group (DeepSpeed), or one per parameter.
+  void read_numbers() {
     if (!root_) return;
     Path at = *root_;
     at.emplace_back("group_state");
     const NamedObject* whole = shelf_.take(at);
     if (const auto* list = whole != nullptr ? std::get_if<List>(&whole->value.v) : nullptr) {
       for (const ValuePtr& group : list->items) {
-        const Value* step = member(group.get(), kStepSlotName);
         const Value* names = member(group.get(), "params");
         const auto* members = names != nullptr ? std::get_if<List>(&names->v) : nullptr;
-        if (step == nullptr || members == nullptr) continue;
+        const auto* values = std::get_if<Dict>(&group->v);
+        if (values == nullptr || members == nullptr) continue;
         for (const ValuePtr& name : members->items) {
           const auto* text = text_of(name.get());
-          if (const auto entry = text != nullptr ? entry_of(*text) : std::nullopt) out_.model[*entry].step = *step;
+          const auto entry = text != nullptr ? entry_of(*text) : std::nullopt;
+          if (!entry) continue;
+          for (const auto& [key, value] : values->items) {
+            const auto* slot = text_of(key.get());
+            if (slot != nullptr && *slot != "params") set_number(out_.model[*entry], *slot, *value);
+          }
         }
       }
     }
     at.back() = std::string(kState);
     for (const auto& [object, path] : shelf_.objects()) {
-      if (!begins_with(path, at) || path.size() < at.size() + 2 || part_text(path.back()) != kStepSlotName) continue;
+      if (!begins_with(path, at) || path.size() < at.size() + 2) continue;
+      const std::string slot = part_text(path.back());
       std::string key = joined(tail(path, at.size()));
-      key.resize(key.size() - kStepSlotName.size() - 1);
+      if (key.size() <= slot.size()) continue;
+      key.resize(key.size() - slot.size() - 1);
       const auto number = index_of(PathPart(key));
       const auto by_number = number ? by_number_.find(*number) : by_number_.end();
       const auto entry = by_number != by_number_.end() ? std::optional(by_number->second) : entry_of(key);
       if (!entry || !real_number(&object->value)) continue;
-      out_.model[*entry].step = object->value;
+      set_number(out_.model[*entry], slot, object->value);
       shelf_.mark(object);
+    }
+  }
+
+  static void set_number(ModelTensor& entry, const std::string& slot, const Value& value) {
+    if (slot == kStepSlotName) {
+      entry.step = value;
+    } else {
+      entry.values.emplace_back(slot, value);
     }
   }
 

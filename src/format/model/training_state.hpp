@@ -71,7 +71,8 @@ struct ModelTensor {
   std::optional<std::uint32_t> master{};  ///< index into Map::tensors
   std::vector<StateSlot> slots{};         ///< in the source's order
   StepPlace step{};
-  std::optional<std::size_t> group{};  ///< index into TrainingState::groups
+  std::vector<std::pair<std::string, Value>> values{};  ///< other numbers that the optimizer keeps (NAdam's mu_product)
+  std::optional<std::size_t> group{};                   ///< index into TrainingState::groups
 };
 
 /// One parameter group of the optimizer.

@@ -381,7 +381,7 @@ class ModelParallelReader {
       const auto& [name, shape, elements] = *parameter.shape;
       for (const FlatParameter::Slot& slot : parameter.slots) {
         CKPT_CHECK(slots_.add(in_tag(files_.optim_name(m, 0)), slot_tensor(name, slot.name, slot.dtype, shape),
-                              rank_of(m), {shape, {slot.place}}));
+                              rank_of(m), {shape, slot.copies}));
       }
     }
     return {};

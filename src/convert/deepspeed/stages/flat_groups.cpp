@@ -126,11 +126,62 @@ Result<> check_weight_shapes(const ModelStates& model, std::span<const NamedShap
   return {};
 }
 
+/// Muon's momentum: each rank has the parameters that its part touches, whole and end to end.
+/// source   deepspeed/runtime/zero/stage_1_and_2.py: _muon_momentum_buffer
+class WholeParameters {
+ public:
+  WholeParameters(const GroupShapes& shapes, const FlatOrder& order, const cut::FlatGroup& cut, std::size_t rank_count)
+      : elements_(rank_count, 0) {
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      std::vector<Place>& places = places_.emplace_back();
+      if (shapes[i].elements == 0) {
+        places.push_back({0, 0});
+        continue;
+      }
+      const std::uint64_t last = cut.part_of(order.begins[i] + shapes[i].elements - 1);
+      for (std::uint64_t r = cut.part_of(order.begins[i]); r <= last; ++r) {
+        places.push_back({r, elements_[r]});
+        elements_[r] += shapes[i].elements;
+      }
+    }
+  }
+
+  bool are_in(const GroupRanks& ranks, std::size_t slot) const {
+    if (ranks[0].slots[slot].first != "momentum_buffer") return false;
+    for (std::size_t r = 0; r < ranks.size(); ++r) {
+      if (ranks[r].slots[slot].second.elements != elements_[r]) return false;
+    }
+    return true;
+  }
+
+  std::vector<PartitionIndex::Source> copies(const GroupRanks& ranks, std::size_t slot, std::size_t parameter) const {
+    std::vector<PartitionIndex::Source> out;
+    for (const auto& [rank, begin] : places_[parameter]) {
+      const Run& run = ranks[rank].slots[slot].second;
+      out.emplace_back(Locator{.file = run.file,
+                               .offset = run.offset + begin * unit_bytes(run.dtype),
+                               .dtype = run.dtype,
+                               .big_endian = run.big_endian,
+                               .crc = run.crc});
+    }
+    return out;
+  }
+
+ private:
+  struct Place {
+    std::size_t rank = 0;
+    std::uint64_t begin = 0;  // in the rank's elements
+  };
+  std::vector<std::vector<Place>> places_{};  // of each parameter
+  std::vector<std::uint64_t> elements_;       // of each rank
+};
+
 /// Moments keep the padding, except where elastic_checkpoint stripped it.
-Result<> check_slot_counts(const cut::FlatGroup& cut, const GroupRanks& ranks) {
+Result<> check_slot_counts(const cut::FlatGroup& cut, const GroupRanks& ranks, const std::vector<bool>& whole) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    for (const auto& [slot, run] : ranks[r].slots) {
-      if (run.elements == cut.part_elements || run.elements == cut.owned(r).size()) continue;
+    for (std::size_t s = 0; s < ranks[r].slots.size(); ++s) {
+      const auto& [slot, run] = ranks[r].slots[s];
+      if (whole[s] || run.elements == cut.part_elements || run.elements == cut.owned(r).size()) continue;
       return fail(wrong_slot_count(ranks.file(r).path,
                                    group_text(ranks.group()) + ": " + slot + " has " + std::to_string(run.elements) +
                                        " elements, but rank " + std::to_string(r) + " holds " +
@@ -157,7 +208,10 @@ Result<> lay_out_group(const GroupTask& task, std::vector<FlatParameter>& out) {
   CKPT_TRY(const FlatOrder order, flat_order(task.stored, ranks));
   CKPT_TRY(const cut::FlatGroup cut, find_cut(order.element_count, ranks));
   CKPT_CHECK(check_same_slots(ranks));
-  CKPT_CHECK(check_slot_counts(cut, ranks));
+  std::vector<bool> whole;
+  const WholeParameters parameters(task.stored, order, cut, ranks.size());
+  for (std::size_t s = 0; s < ranks[0].slots.size(); ++s) whole.push_back(parameters.are_in(ranks, s));
+  CKPT_CHECK(check_slot_counts(cut, ranks, whole));
   CKPT_CHECK(check_weight_offsets(task.model, task.named, order, task.weights, ranks.group()));
   if (!task.model.facts.round_robin) {
     CKPT_TRY(const std::string doubt, check_fragments({task.stored, order.begins, cut, ranks}));
@@ -166,12 +220,17 @@ Result<> lay_out_group(const GroupTask& task, std::vector<FlatParameter>& out) {
   const std::uint32_t master = add_master_array(task.builder, ranks);
   const GroupState& first = ranks[0];
   std::vector<std::uint32_t> slots;
-  for (std::size_t s = 0; s < first.slots.size(); ++s) slots.push_back(add_slot_array(task.builder, ranks, s));
+  for (std::size_t s = 0; s < first.slots.size(); ++s)
+    slots.push_back(whole[s] ? 0 : add_slot_array(task.builder, ranks, s));
   for (std::size_t i = 0; i < task.named.size(); ++i) {
     FlatParameter& parameter = out.emplace_back(FlatParameter{.shape = &task.named[i]});
-    parameter.slots.push_back({std::string(kMasterSlot), first.master.dtype, {master, cut, order.begins[i]}});
+    const auto stretch = [&](std::uint32_t array) {
+      return std::vector<PartitionIndex::Source>{PartitionIndex::InGroup{array, cut, order.begins[i]}};
+    };
+    parameter.slots.push_back({std::string(kMasterSlot), first.master.dtype, stretch(master)});
     for (std::size_t s = 0; s < slots.size(); ++s) {
-      parameter.slots.push_back({first.slots[s].first, first.slots[s].second.dtype, {slots[s], cut, order.begins[i]}});
+      const auto& [slot, run] = first.slots[s];
+      parameter.slots.push_back({slot, run.dtype, whole[s] ? parameters.copies(ranks, s, i) : stretch(slots[s])});
     }
   }
   return {};
@@ -276,7 +335,12 @@ Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const 
   for (const FlatParameter& parameter : parameters) {
     const auto& [name, shape, elements] = *parameter.shape;
     for (const FlatParameter::Slot& slot : parameter.slots) {
-      CKPT_CHECK(builder.add_in_group(slot_tensor(name, slot.name, slot.dtype, shape), slot.place));
+      Tensor tensor = slot_tensor(name, slot.name, slot.dtype, shape);
+      if (const auto* stretch = std::get_if<PartitionIndex::InGroup>(&slot.copies.front())) {
+        CKPT_CHECK(builder.add_in_group(std::move(tensor), *stretch));
+      } else {
+        CKPT_CHECK(builder.add_pieces(std::move(tensor), {{.box = Box::whole(shape), .copies = slot.copies}}));
+      }
     }
   }
   return {};

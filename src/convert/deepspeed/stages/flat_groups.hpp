@@ -36,6 +36,8 @@ class GroupRanks {
 /// ranks    every rank's file, in rank order
 /// errors   corrupt, naming file and group: a count that no alignment explains, ranks with different slots, an order
 ///          that the weights' own offsets contradict, a file that describes another rank's part
+/// Muon needs whole matrices: a rank's momentum_buffer has all elements of each parameter that its part touches, end to
+/// end, so that neighbours hold copies.
 /// source   deepspeed/runtime/zero/stage_1_and_2.py; the alignment and the stripping of padding: see
 ///          format/model/cut.hpp
 Result<> place_flat_groups(MapBuilder& builder, const ModelStates& model, const std::vector<OptimStates>& ranks);
@@ -46,7 +48,7 @@ struct FlatParameter {
   struct Slot {
     std::string name{};
     Dtype dtype = Dtype::f32;
-    PartitionIndex::InGroup place{};
+    std::vector<PartitionIndex::Source> copies{};  ///< the stretch of a flat group, or the whole on some ranks (Muon)
   };
   std::vector<Slot> slots{};  ///< the master first
 };

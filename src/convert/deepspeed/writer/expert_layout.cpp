@@ -46,6 +46,7 @@ GroupShare share_of(const TrainingTarget& target, const TargetGroup& group, std:
                            .elements = {},
                            .slots = group.slots,
                            .step = group.step,
+                           .values = group.values,
                            .expert_ranks = group.expert_ranks},
                  .parts = sharing,
                  .part = target.data_before_experts ? rank % sharing : rank / group.expert_ranks};

@@ -82,12 +82,37 @@ class OptimizerFile {
     return out;
   }
 
+  /// Stages 1 and 2 keep it for whole matrices, except on the CPU with `offload_optimizer`.
+  /// source   deepspeed/runtime/zero/stage_1_and_2.py: _muon_momentum_buffer
+  bool is_momentum_of_muon(const TargetGroup& group, const GroupSlot& slot) const {
+    if (target_.stage == 3 || slot.name != "momentum_buffer") return false;
+    const auto option = std::ranges::find(group.options, "use_muon", &std::pair<std::string, Value>::first);
+    const auto* is_muon = option == group.options.end() ? nullptr : std::get_if<bool>(&option->second.v);
+    return is_muon != nullptr && *is_muon;
+  }
+
+  /// The members that a flat tensor has any of, whole, end to end.
+  static FlatTensor whole_members(const TargetGroup& group, const std::vector<std::size_t>& members,
+                                  const FlatTensor& flat) {
+    FlatTensor out;
+    for (const FlatPiece& piece : flat.pieces) {
+      const std::uint64_t elements = group.elements[members[piece.member]];
+      out.pieces.push_back({.member = piece.member, .elements = {0, elements}, .offset = out.elements});
+      out.elements += elements;
+    }
+    return out;
+  }
+
   /// {"step": ..., "exp_avg": ...} of one flat tensor.
   ValuePtr slots_value(const TargetGroup& group, const std::vector<std::size_t>& members, const FlatTensor& flat) {
     DictValue out;
     if (ValuePtr step = step_value(archive_, group)) out.set("step", std::move(step));
-    for (const GroupSlot& slot : group.slots)
-      out.set(slot.name, archive_.flat(flat.elements, slot.dtype, runs(group, members, flat, slot.name)));
+    for (const auto& [name, value] : group.values) out.set(name, number_value(archive_, value));
+    for (const GroupSlot& slot : group.slots) {
+      const FlatTensor whole = is_momentum_of_muon(group, slot) ? whole_members(group, members, flat) : FlatTensor();
+      const FlatTensor& form = whole.pieces.empty() ? flat : whole;
+      out.set(slot.name, archive_.flat(form.elements, slot.dtype, runs(group, members, form, slot.name)));
+    }
     return std::move(out).finish();
   }
 
@@ -245,9 +270,14 @@ ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_
 }
 
 ValuePtr step_value(StateArchive& archive, const TargetGroup& group) {
-  if (!group.step) return nullptr;
-  if (const auto* real = std::get_if<double>(&group.step->v)) return archive.scalar(static_cast<float>(*real));
-  return std::make_shared<Value>(*group.step);
+  return group.step ? number_value(archive, *group.step) : nullptr;
+}
+
+ValuePtr number_value(StateArchive& archive, const Value& number) {
+  const auto* real = std::get_if<double>(&number.v);
+  const bool fits = real != nullptr && static_cast<double>(static_cast<float>(*real)) == *real;
+  if (fits) return archive.scalar(static_cast<float>(*real));
+  return std::make_shared<Value>(number);
 }
 
 bool has_dynamic_scale(const TrainingTarget& target) {
@@ -314,9 +344,9 @@ Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t ran
         CKPT_TRY(ValuePtr value, archive.whole(*step, target.map->tensors[*step].dtype));
         mine.set("step", std::move(value));
       } else if (const auto* kept = std::get_if<Value>(&entry.step)) {
-        const auto* real = std::get_if<double>(&kept->v);
-        mine.set("step", real != nullptr ? archive.scalar(static_cast<float>(*real)) : std::make_shared<Value>(*kept));
+        mine.set("step", number_value(archive, *kept));
       }
+      for (const auto& [name, value] : entry.values) mine.set(name, number_value(archive, value));
       for (const StateSlot& slot : entry.slots) {
         CKPT_TRY(ValuePtr value, archive.whole(slot.tensor, target.map->tensors[slot.tensor].dtype));
         mine.set(slot.name, std::move(value));

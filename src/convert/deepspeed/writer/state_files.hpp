@@ -59,8 +59,11 @@ Result<ValuePtr> whole_optimizer(const TrainingTarget& target, std::uint64_t ran
 
 /// A group's options as a dict, with its members' numbers last.
 ValuePtr group_value(const TargetGroup& group, std::uint64_t first, std::uint64_t count);
-/// The step in DeepSpeed's form: a tensor if the source has one, else a number; null if there is none.
+/// The step in DeepSpeed's form, null if there is none.
 ValuePtr step_value(StateArchive& archive, const TargetGroup& group);
+
+/// A number of the optimizer's state: a tensor, as torch's optimizers keep them, if it is a float32; else as it is.
+ValuePtr number_value(StateArchive& archive, const Value& number);
 /// A LossScaler object; the source's own if it fits the weights' type.
 ValuePtr loss_scaler(const TrainingTarget& target);
 /// Whether a loss scale that changes is carried over: only then files of stages 1 and 2 hold an object of a class.

@@ -13,6 +13,7 @@
 #include "convert/deepspeed/writer/target_limits.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/object_tree.hpp"
+#include "format/model/same_value.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt::deepspeed {
@@ -274,6 +275,7 @@ class Preparation {
       CKPT_CHECK(check_size(to));
       CKPT_CHECK(settle_slots(to, untouched));
       CKPT_CHECK(settle_step(to));
+      CKPT_CHECK(settle_values(to));
       out_.groups.push_back(std::move(to));
     }
     if (out_.groups.empty()) return fail(cannot_hold(request_, "no parameter is trained"));
@@ -383,6 +385,33 @@ class Preparation {
                                           "ZeRO keeps one per group",
                                           entry.name, mine.value_or(-1), first->name, theirs.value_or(-1)),
                               entry.name, "--zero-stage 0    keeps one per parameter"));
+    }
+    return {};
+  }
+
+  /// Numbers besides the step.
+  Result<> settle_values(TargetGroup& group) {
+    const ModelTensor* first = nullptr;
+    for (const std::size_t member : group.members) {
+      const ModelTensor& entry = out_.state.model[member];
+      if (entry.values.empty()) continue;
+      if (first == nullptr) {
+        first = &entry;
+        group.values = entry.values;
+        if (universal_)
+          note("left out: numbers of the optimizer besides its step, which universal folders cannot hold: " +
+               entry.values.front().first);
+      }
+      if (out_.stage == 0 && !universal_) continue;
+      for (const auto& [name, value] : entry.values) {
+        const auto same = std::ranges::find(group.values, name, &std::pair<std::string, Value>::first);
+        if (same != group.values.end() && same_value(same->second, value)) continue;
+        return fail(cannot_hold(request_,
+                                fmt::format("{}: {} of its optimizer state differs from that of {} in the same "
+                                            "parameter group: ZeRO keeps one per group",
+                                            entry.name, name, first->name),
+                                entry.name, "--zero-stage 0    keeps one per parameter"));
+      }
     }
     return {};
   }

@@ -33,8 +33,9 @@ struct TargetGroup {
   std::vector<std::size_t> members{};     ///< indices into TrainingState::model, in the optimizer's order
   std::vector<std::uint64_t> elements{};  ///< of the members
   std::vector<GroupSlot> slots{};
-  std::optional<Value> step{};     ///< int64, or double if the source has a tensor; none: the optimizer counts none
-  std::uint64_t expert_ranks = 0;  ///< of a group of experts: expert-parallel ranks; else 0
+  std::optional<Value> step{};  ///< int64, or double if the source has a tensor; none: the optimizer counts none
+  std::vector<std::pair<std::string, Value>> values{};  ///< other numbers that the members share (NAdam's mu_product)
+  std::uint64_t expert_ranks = 0;                       ///< of a group of experts: expert-parallel ranks; else 0
 };
 
 /// A mixture-of-experts layer.
