@@ -215,6 +215,22 @@ TEST(SafetensorsReader, TheIndexDecidesWhichCopyOfANameCounts) {
   EXPECT_NE(notes.find("w was left out: the index takes it from another file"), std::string::npos) << notes;
 }
 
+// transformers leaves the index of a divided save where it is when it saves one file over it, and loads the file.
+TEST(SafetensorsReader, AnIndexOfWhichNoFileIsLeftGivesWayToTheOneFile) {
+  const TempDir dir;
+  spill(dir.path() + "/model.safetensors", file_of({{"w", Dtype::u8, {2}, 'n'}}));
+  spill(dir.path() + "/model.safetensors.index.json",
+        R"({"weight_map":{"w":"model-00001-of-00002.safetensors","x":"model-00002-of-00002.safetensors"}})");
+  const auto map = open_at(dir.path());
+  ASSERT_TRUE(map) << map.error().message;
+  ASSERT_EQ(map->tensors.size(), 1u);
+  EXPECT_EQ(materialize(*map, dir.path(), 0), "nn");
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_NE(map->findings[0].text.find("left over from an earlier save"), std::string::npos) << map->findings[0].text;
+  spill(dir.path() + "/model-00001-of-00002.safetensors", file_of({{"w"}}));
+  expect_code(dir.path(), Errc::incomplete, "model-00002-of-00002.safetensors");
+}
+
 TEST(SafetensorsReader, OurOptimizerFilesBesideAModelAreOneMap) {
   const TempDir dir;
   spill(dir.path() + "/m-1.safetensors", file_of({{"w"}}, {{"ckpt.id", "aa"}}));

@@ -60,9 +60,18 @@ bool is_there(Io& io, const std::string& root, const std::set<std::string_view>&
   return io.stat(join_path(root, file)).has_value();
 }
 
-Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::string>& indexes,
+/// The name of the file that holds what an index divides among its files: transformers loads it before it looks for an
+/// index, and leaves the index where it is when it saves the one file.
+/// source  transformers/modeling_utils.py: _get_resolved_checkpoint_files, save_pretrained
+std::string single_file_of(std::string_view index) {
+  return fmt::format("{}{}", index_stem(index), kSuffix);
+}
+
+/// Takes what the indexes list, and removes from them those that are left over: none of their files is there.
+Result<> read_indexes(Io& io, const std::string& root, std::vector<std::string>& indexes,
                       const std::set<std::string_view>& names, std::uint64_t limit, Hasher& metadata, Selection& out) {
   std::set<std::string> files;
+  std::vector<std::string> kept;
   for (const std::string& name : indexes) {
     const std::string path = join_path(root, name);
     CKPT_TRY(const std::string text, read_metadata_file(io, path, MetadataCost::json, limit, hf::kMaxIndexBytes));
@@ -71,6 +80,19 @@ Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::st
     metadata.update(text);
     auto index = hf::parse_index(text);
     if (!index) return fail(with_file(std::move(index).error(), path));
+    const bool is_left_over = names.contains(single_file_of(name)) && !index->weight_map.empty() &&
+                              std::ranges::none_of(index->weight_map, [&](const auto& listed) {
+                                return is_there(io, root, names, listed.second);
+                              });
+    if (is_left_over) {
+      out.findings.push_back({.severity = Severity::note,
+                              .text = fmt::format("{} is left over from an earlier save: none of its files is here; "
+                                                  "{} is read",
+                                                  name, single_file_of(name)),
+                              .file = name});
+      continue;
+    }
+    kept.push_back(name);
     for (auto& [tensor, file] : index->weight_map) {
       files.insert(file);
       const auto [at, fresh] = out.listed.emplace(std::move(tensor), file);
@@ -82,6 +104,7 @@ Result<> read_indexes(Io& io, const std::string& root, const std::vector<std::st
                      .hint = "move the unwanted index and its files to a separate directory"});
     }
   }
+  indexes = std::move(kept);
   std::vector<std::string> missing;
   for (const std::string& file : files) {
     if (!is_there(io, root, names, file)) missing.push_back(file);
@@ -170,6 +193,7 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     if (entry.name.ends_with(kSuffix)) shards.push_back(entry.name);
     if (!index_stem(entry.name).empty()) indexes.push_back(entry.name);
   }
+  CKPT_CHECK(read_indexes(io, root, indexes, names, limit, metadata, out));
   if (indexes.empty()) {
     const MissingNames missing = missing_of_file_sets(shards, kNamesShown);
     if (missing.count > 0) return missing_files(root, missing.names, missing.count, "by the numbers in their names");
@@ -177,7 +201,6 @@ Result<Selection> select_files(Io& io, const std::string& root, const std::vecto
     return out;
   }
   out.indexed = true;
-  CKPT_CHECK(read_indexes(io, root, indexes, names, limit, metadata, out));
   sort_out_unlisted(shards, indexes, out);
   return out;
 }

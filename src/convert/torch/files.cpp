@@ -93,6 +93,19 @@ Result<bool> is_torch_file(Io& io, const std::string& root, const std::string& n
   return begins_torch_file(head, name);
 }
 
+// The one file whose tensors the index divides.
+std::string single_file_of(std::string_view index) {
+  return std::string(index.substr(0, index.size() - std::string_view(".index.json").size()));
+}
+
+// STEM.bin, or STEM-00001-of-00003.bin: what one save writes under the name of the index.
+bool is_of_index(std::string_view name, std::string_view index) {
+  const std::string single = single_file_of(index);
+  const std::string_view stem = std::string_view(single).substr(0, single.rfind('.'));
+  return name == single || (name.starts_with(stem) && name.substr(stem.size()).starts_with('-') &&
+                            name.find("-of-", stem.size()) != name.npos);
+}
+
 Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>& entries, std::uint64_t limit,
                     Hasher& metadata, FileSet& out) {
   const std::string path = join_path(root, out.index);
@@ -101,18 +114,24 @@ Result<> read_index(Io& io, const std::string& root, const std::vector<DirEntry>
   auto index = hf::parse_index(text);
   if (!index) return fail(with_file(std::move(index).error(), path));
   std::set<std::string> files;
-  for (auto& [tensor, file] : index->weight_map) {
-    files.insert(file);
-    out.listed.emplace(std::move(tensor), std::move(file));
-  }
+  for (const auto& [tensor, file] : index->weight_map) files.insert(file);
   const Place place{.io = io, .root = root, .directory = true, .entries = entries};
   std::vector<std::string> missing;
   for (const std::string& file : files) {
     const bool is_there =
         file.find('/') == std::string::npos ? place.has(file) : io.stat(join_path(root, file)).has_value();
     if (!is_there) missing.push_back(file);
-    out.files.push_back({.path = file, .listed = true});
   }
+  if (const std::string single = single_file_of(out.index); missing.size() == files.size() && place.has(single)) {
+    out.left_over = Finding{.text = fmt::format("{} is left over from an earlier save: none of its files is here; {} "
+                                                "is read",
+                                                out.index, single),
+                            .file = path};
+    out.index.clear();
+    return {};
+  }
+  for (const std::string& file : files) out.files.push_back({.path = file, .listed = true});
+  for (auto& [tensor, file] : index->weight_map) out.listed.emplace(std::move(tensor), std::move(file));
   if (missing.empty()) return {};
   return fail({.code = Errc::incomplete,
                .message = fmt::format("{}: {} of {} files {} missing: {}", root, missing.size(), files.size(),
@@ -175,7 +194,7 @@ Result<FileSet> select_files(Io& io, const std::string& root, std::uint64_t limi
   for (const std::string& name : torch_files(entries)) {
     const bool is_listed =
         std::any_of(out.files.begin(), out.files.end(), [&](const StateFile& file) { return file.path == name; });
-    if (is_listed) continue;
+    if (is_listed || (!out.index.empty() && is_of_index(name, out.index))) continue;
     CKPT_TRY(const bool is_torch, is_torch_file(io, root, name));
     if (is_torch) out.files.push_back({.path = name});
   }

@@ -26,6 +26,7 @@ struct StateFile {
 struct FileSet {
   std::vector<StateFile> files{};
   std::string index{};                                    ///< "pytorch_model.bin.index.json", or empty
+  std::optional<Finding> left_over{};                     ///< an index of which no file is there
   std::unordered_map<std::string, std::string> listed{};  ///< tensor -> file, by the index
   bool collection = false;  ///< several units that are not parts of one trainer's checkpoint
 };
@@ -41,7 +42,9 @@ Result<std::optional<Match>> detect(const Place& place);
 
 /// The torch.save files of a directory. A set of files with an index is one unit, each other file is one, and the files of a
 /// trainer's state belong to it (StateFile::key); in path order the first unit keeps its names, and files of later ones
-/// get "FILE/" before theirs.
+/// get "FILE/" before theirs. Files of the index's name that it does not list (pytorch_model.bin,
+/// pytorch_model-00001-of-00003.bin) are of an earlier save, and are not taken; nor is an index, where the one file that
+/// it would divide is there and none of its own.
 ///
 /// errors    incomplete: a file that the index lists is missing; unsupported: nothing here; corrupt, refused: as
 /// hf::parse_index metadata  receives the bytes of the index

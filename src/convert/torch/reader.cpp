@@ -151,6 +151,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
                                                 "checkpoint; if they are separate checkpoints, name one of them",
                                                 set.files.size(), set.files.front().path, set.files.back().path),
                             .file = root});
+  if (set.left_over) map.findings.push_back(*std::move(set.left_over));
   if (incomplete) map.findings.push_back(*std::move(incomplete));
   return map;
 }
