@@ -153,7 +153,7 @@ class Weights {
 
 }  // namespace
 
-void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<OptimizerState> known) {
+void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<const OptimizerState> known) {
   std::vector<std::uint32_t> slots;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     Tensor& tensor = tensors[i];
@@ -180,9 +180,6 @@ void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, 
   }
   const Weights weights(tensors);
   for (const std::uint32_t i : slots) tensors[i].parameter = weights.name(tensors[i].parameter);
-  for (OptimizerState& optimizer : known) {
-    for (auto& [index, name] : optimizer.parameters) name = weights.name(name);
-  }
 }
 
 }  // namespace ckpt

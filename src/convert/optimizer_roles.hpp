@@ -14,7 +14,6 @@ namespace ckpt {
 struct OptimizerState {
   Path path;  ///< of the dict that holds "state" and "param_groups"
   /// Names of parameters by their index, if the groups have them ("param_names"); state is keyed by either.
-  /// assign_roles replaces them by the names of the weights.
   std::unordered_map<std::int64_t, std::string> parameters{};
 };
 
@@ -26,6 +25,7 @@ struct OptimizerState {
 /// role.
 ///
 /// paths  one per tensor: where it is nested, so that its name is dotted(path); or empty
-void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<OptimizerState> known = {});
+void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths,
+                  std::span<const OptimizerState> known = {});
 
 }  // namespace ckpt

@@ -95,6 +95,23 @@ def test_deepspeed_becomes_model_and_optimizer_as_torch_optim_has_it(ckpt, out):
     optimizer.step()
 
 
+def test_named_parameters_keep_their_state_through_the_universal_format(ckpt, out):
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.AdamW(model.named_parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, out / "source.pt")
+    ckpt("convert", out / "source.pt", out / "u")
+    ckpt("convert", out / "u", out / "back.pt")
+    back = load(out / "back.pt")["optimizer"]
+    assert back["param_groups"] == optimizer.state_dict()["param_groups"]
+    resumed = torch.optim.AdamW(model.named_parameters())
+    resumed.load_state_dict(back)
+    for parameter in model.parameters():
+        assert torch.equal(resumed.state[parameter]["exp_avg"], optimizer.state[parameter]["exp_avg"])
+
+
 @pytest.mark.parametrize("way", ["universal", "dcp"])
 def test_tied_weights_of_nested_state_keep_their_keys(ckpt, out, way):
     import torch

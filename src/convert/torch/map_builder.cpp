@@ -333,34 +333,6 @@ void MapBuilder::name_parameters() {
     Tensor& tensor = map_.tensors[item.tensor];
     if (tensor.role == Role::slot && !tensor.parameter.empty()) rename(item.part, tensor.parameter);
   }
-  for (std::uint32_t part = 0; part < parts_.size(); ++part) {
-    for (OptimizerState& optimizer : parts_[part].optimizers) {
-      for (auto& [index, name] : optimizer.parameters) rename(part, name);
-    }
-  }
-}
-
-// Members of a parameter group, by index in the file, become the names of their parameters where those are known. A
-// group's "params" is one object, or one object per index.
-void MapBuilder::name_group_members(const Item& item, Value& value) const {
-  for (const OptimizerState& optimizer : parts_[item.part].optimizers) {
-    const std::size_t depth = optimizer.path.size();
-    const bool inside = item.path.size() >= depth + 3 && item.path.size() <= depth + 4 &&
-                        std::equal(optimizer.path.begin(), optimizer.path.end(), item.path.begin());
-    if (!inside || item.path[depth] != PathPart("param_groups") || item.path[depth + 2] != PathPart("params")) continue;
-    const auto named = [&](const Value& member) -> std::optional<Value> {
-      const auto* index = std::get_if<std::int64_t>(&member.v);
-      const auto name = index == nullptr ? optimizer.parameters.end() : optimizer.parameters.find(*index);
-      if (name == optimizer.parameters.end()) return std::nullopt;
-      return Value{name->second};
-    };
-    if (auto one = named(value)) value = *std::move(one);
-    auto* list = std::get_if<List>(&value.v);
-    if (list == nullptr) continue;
-    for (ValuePtr& member : list->items) {
-      if (auto name = named(*member)) member = std::make_shared<const Value>(*std::move(name));
-    }
-  }
 }
 
 /// No objects.json holds them: their pickle is kept.
@@ -407,7 +379,6 @@ Result<> MapBuilder::add_objects() {
                                .tensor = item.name});
     }
     map_.objects.push_back({.name = item.name, .path = map_path(item), .value = **value});
-    name_group_members(item, map_.objects.back().value);
   }
   return {};
 }

@@ -79,7 +79,6 @@ class MapBuilder {
   Result<> name_all();
   void demote_lightnings(std::size_t first_tensor);
   void name_parameters();
-  void name_group_members(const Item& item, Value& value) const;
   void add_aliases();
   void place();
   void keep_whole();

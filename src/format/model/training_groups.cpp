@@ -12,15 +12,6 @@ namespace {
 constexpr std::string_view kMembers = "params";
 constexpr std::string_view kMemberNames = "param_names";
 
-/// torch.optim keeps betas as a tuple; leaves of nested state do not distinguish tuples from lists.
-Value as_option(std::string_view name, const Value& value) {
-  Value out = value;
-  if (name == "betas") {
-    if (auto* list = std::get_if<List>(&out.v)) list->kind = List::Kind::tuple;
-  }
-  return out;
-}
-
 std::vector<const Value*> items_of(const Value* value) {
   std::vector<const Value*> out;
   if (value == nullptr) return out;
@@ -58,7 +49,7 @@ std::optional<SpelledGroup> read_group(const Value& value) {
   for (const auto& [key, option] : dict->items) {
     const auto* name = text_of(key.get());
     if (name == nullptr || *name == kMembers || *name == kMemberNames) continue;
-    out.options.emplace_back(*name, as_option(*name, *option));
+    out.options.emplace_back(*name, as_group_option(*name, *option));
   }
   return out;
 }
@@ -116,7 +107,7 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
       const auto at = options.find(std::string_view(text).substr(0, dot));
       if (at == options.end()) continue;
       const std::string name = text.substr(dot + 1);
-      at->second.emplace_back(name, as_option(name, *leaf.value));
+      at->second.emplace_back(name, as_group_option(name, *leaf.value));
       known = true;
       break;
     }
@@ -141,6 +132,14 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
 }
 
 }  // namespace
+
+Value as_group_option(std::string_view name, const Value& value) {
+  Value out = value;
+  if (name == "betas") {
+    if (auto* list = std::get_if<List>(&out.v)) list->kind = List::Kind::tuple;
+  }
+  return out;
+}
 
 std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> leaves,
                                                      std::span<const std::string> keys) {

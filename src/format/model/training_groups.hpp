@@ -26,6 +26,9 @@ struct SpelledGroup {
   bool in_order = true;                  ///< members are in the optimizer's order, not in that of the keys
 };
 
+/// An option of a group. torch.optim keeps betas as a tuple; leaves of nested state do not distinguish tuples from lists.
+Value as_group_option(std::string_view name, const Value& value);
+
 /// Reads the values below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.
 ///
 /// keys     parameters as named by the optimizer's state, in module order: only needed for options by name
