@@ -4,10 +4,14 @@
 
 #include <array>
 #include <bit>
+#include <map>
+#include <memory>
+#include <set>
 #include <utility>
 #include <variant>
 
 #include "format/little_endian.hpp"
+#include "format/model/training_groups.hpp"
 #include "format/torch/dcp_item.hpp"
 #include "format/torch/flatten_state.hpp"
 #include "format/torch/tensor_pickle.hpp"
@@ -80,6 +84,45 @@ Result<> EntrySet::add_item(std::uint32_t index, std::uint64_t bytes, std::strin
                .from = StateEntry::From::item,
                .tensor = index,
                .shape = {bytes}});
+}
+
+void EntrySet::add_leaves(std::span<const TreeLeaf> values) {
+  std::vector<TreeLeaf> leaves;
+  for (const StateEntry& entry : entries_)
+    leaves.push_back({entry.path, std::make_shared<const Value>(Value{TensorRef{.name = entry.fqn}})});
+  for (const TreeLeaf& value : values) {
+    // An attribute of a module's state dict, not an entry: torch does not save it.
+    if (!value.path.empty() && value.path.back() == PathPart("_metadata")) continue;
+    leaves.push_back(value);
+  }
+  const auto tree = build_tree(leaves);
+  if (!tree) return;
+  for (const torch::FlatValue& leaf : torch::flatten_state({}, std::make_shared<const Value>(*tree))) {
+    const auto* option = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
+    add_value(leaf.path, option == nullptr ? *leaf.value : as_group_option(*option, *leaf.value));
+  }
+}
+
+std::vector<StateEntry> EntrySet::take_entries() {
+  std::map<Path, std::set<PathPart>> below;  // parts by their container
+  for (StateEntry& entry : entries_) {
+    if (dotted(entry.path) != entry.fqn) entry.path = {entry.fqn};
+    for (auto part = entry.path.begin(); part != entry.path.end(); ++part)
+      below[Path(entry.path.begin(), part)].insert(*part);
+  }
+  const auto is_list = [&](const Path& container) {
+    const std::set<PathPart>& parts = below.at(container);
+    const auto last = static_cast<std::int64_t>(parts.size()) - 1;
+    return !container.empty() && *parts.begin() == PathPart(std::int64_t{0}) && *parts.rbegin() == PathPart(last);
+  };
+  for (StateEntry& entry : entries_) {
+    const Path path = entry.path;
+    for (std::size_t i = 0; i < path.size(); ++i) {
+      const Path container(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(i));
+      if (std::holds_alternative<std::int64_t>(path[i]) && !is_list(container)) entry.path[i] = part_text(path[i]);
+    }
+  }
+  return std::move(entries_);
 }
 
 void EntrySet::add_value(const Path& path, const Value& value) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -9,6 +10,7 @@
 #include "convert/stored_type.hpp"
 #include "convert/write_request.hpp"
 #include "format/model/model.hpp"
+#include "format/model/object_tree.hpp"
 
 namespace ckpt::dcp {
 
@@ -49,12 +51,16 @@ class EntrySet {
   Result<> add_number(float value, Path path);
   /// An item of bytes that the source holds as such.
   Result<> add_item(std::uint32_t index, std::uint64_t bytes, std::string key, Path path);
+  /// Leaves of nested state, with the entries so far as parts of it: values of one list or tuple are one entry again.
+  void add_leaves(std::span<const TreeLeaf> values);
   /// A plain value, as the leaves into which torch flattens it. Leaves that are not plain values, and whose keys are
   /// taken, are recorded as left out.
   void add_value(const Path& path, const Value& value);
 
   bool has(const std::string& key) const { return keys_.contains(key); }
-  std::vector<StateEntry>& entries() { return entries_; }
+  /// The entries, with paths from which torch rebuilds containers whose keys join to the entries' own: a list has the
+  /// indices 0, 1, ..., and the root is a dict.
+  std::vector<StateEntry> take_entries();
   const std::vector<std::string>& lost_objects() const { return lost_objects_; }
 
  private:

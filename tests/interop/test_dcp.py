@@ -204,6 +204,61 @@ def test_numbered_optimizer_state_gets_the_names_of_its_parameters(ckpt, out):
     assert objects["optimizer.param_groups.0.params"]
 
 
+def named_state():
+    """A run whose optimizer state is keyed by names, and values of every nesting, as torch's own DCP would save them."""
+    model = torch.nn.Linear(3, 2)
+    return {
+        "model": dict(model.state_dict()),
+        "optimizer": {
+            "state": {name: {"exp_avg": torch.randn_like(value), "step": torch.tensor(3.0)}
+                      for name, value in model.state_dict().items()},
+            "param_groups": [{"lr": 0.5, "betas": (0.9, 0.99), "params": ["weight", "bias"], "milestones": [1, 2]}],
+        },
+        "lists": [torch.ones(2), {"deep": [1, [2, "x"]]}],
+        "gaps": {"seen": [3, 4, 5], "none": []},
+    }
+
+
+@pytest.mark.parametrize("way", ["direct", "universal"])
+def test_values_of_a_torch_file_are_the_items_that_torch_makes(way, ckpt, out):
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    state = named_state()
+    torch.save(state, out / "state.pt")
+    dcp.save(state, checkpoint_id=out / "own", no_dist=True)
+    if way == "universal":
+        ckpt("convert", out / "state.pt", out / "u")
+    ckpt("convert", out / "u" if way == "universal" else out / "state.pt", out / "dcp", "--to", "dcp", "--ranks", "2")
+    paths = [FileSystemReader(out / name).read_metadata().planner_data for name in ("own", "dcp")]
+    assert paths[0] == paths[1]
+    dcp_to_torch_save(str(out / "dcp"), str(out / "back.pt"))
+    back = torch.load(out / "back.pt", weights_only=False)
+    assert back["optimizer"]["param_groups"] == state["optimizer"]["param_groups"]
+    assert back["lists"][1] == state["lists"][1] and back["gaps"] == state["gaps"]
+    assert torch.equal(back["optimizer"]["state"]["bias"]["exp_avg"], state["optimizer"]["state"]["bias"]["exp_avg"])
+
+
+def test_a_list_of_tensors_and_keys_that_are_numbers_load(ckpt, out):
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    for name, state in (("list", [torch.ones(2), {"a": torch.zeros(3)}]), ("numbers", {0: torch.ones(2), -3: torch.zeros(3), "x": 1})):
+        torch.save(state, out / f"{name}.pt")
+        ckpt("convert", out / f"{name}.pt", out / name, "--to", "dcp")
+        dcp_to_torch_save(str(out / name), str(out / "back.pt"))
+        back = torch.load(out / "back.pt", weights_only=False)
+        assert set(back) == ({"0", "1"} if name == "list" else {"0", "-3", "x"})
+        assert torch.equal(back["0"], torch.ones(2))
+
+
+def test_objects_of_unknown_classes_are_named_where_they_become_bytes(ckpt, out):
+    import datetime
+    import io
+    state = {"w": torch.ones(2), "when": datetime.datetime(2024, 1, 2)}
+    dcp.save(state, checkpoint_id=out / "own", no_dist=True)
+    run = ckpt("convert", out / "own", out / "back.pt")
+    assert "a Python object of a class that ckpt does not know, written as bytes" in run.stderr and "when" in run.stderr
+    held = torch.load(out / "back.pt", weights_only=True)["when"]
+    assert torch.load(io.BytesIO(held.numpy().tobytes()), weights_only=False) == state["when"]
+
+
 def test_two_ranks_write_the_same_bytes(ckpt, out):
     source = GOLDEN / "torch" / "dcp_plain" / "ckpt"
     ckpt("convert", source, out / "one", "--to", "dcp", "--ranks", "3")

@@ -73,11 +73,8 @@ class KeptKeys {
   Result<StateEntries> build() {
     for (std::size_t i = 0; i < request_.tensors.size(); ++i) CKPT_CHECK(add_selected(i));
     CKPT_CHECK(add_tied());
-    for (const NamedObject& object : request_.objects) {
-      const Path path = source_path(map_.nested, object.name, object.path);
-      if (!set_.has(key_of(object.name, path))) set_.add_value(path, object.value);  // else the item itself is kept
-    }
-    StateEntries out{.entries = std::move(set_.entries())};
+    keeps_items_ ? add_items() : add_leaves();
+    StateEntries out{.entries = set_.take_entries()};
     add_left_out(out.notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp");
     add_left_out(out.notes, set_.lost_objects(), "Python object", "Python objects", "dcp");
     return out;
@@ -97,6 +94,23 @@ class KeptKeys {
     if (keeps_items_) return set_.add_item(index, tensor.shape.front(), std::move(key), std::move(path));
     lost_blobs_.push_back(tensor.name);
     return {};
+  }
+
+  /// Objects as DCP saved them.
+  void add_items() {
+    for (const NamedObject& object : request_.objects) {
+      const Path path = source_path(true, object.name, object.path);
+      if (!set_.has(key_of(object.name, path))) set_.add_value(path, object.value);  // else the item itself is kept
+    }
+  }
+
+  void add_leaves() {
+    std::vector<TreeLeaf> leaves;
+    for (const NamedObject& object : request_.objects) {
+      const ValuePtr borrowed(&object.value, [](const Value*) {});
+      leaves.push_back({source_path(map_.nested, object.name, object.path), borrowed});
+    }
+    set_.add_leaves(leaves);
   }
 
   /// torch saves a tied weight under each of its names, and looks for each of them when it loads.

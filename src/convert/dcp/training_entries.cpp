@@ -69,10 +69,8 @@ class TrainingEntries {
     CKPT_CHECK(add_loose());
     CKPT_CHECK(add_groups());
     if (state_.scheduler) set_.add_value({std::string("lr_scheduler")}, *state_.scheduler);
-    for (const auto* objects : {&state_.rng, &state_.rest}) {
-      for (const NamedObject& object : *objects) set_.add_value(path_of(object.name, object.path), object.value);
-    }
-    StateEntries out{.entries = std::move(set_.entries()), .notes = std::move(state_.notes)};
+    add_rest();
+    StateEntries out{.entries = set_.take_entries(), .notes = std::move(state_.notes)};
     report(out.notes);
     return out;
   }
@@ -198,6 +196,17 @@ class TrainingEntries {
       add_option("params", value);
     }
     return {};
+  }
+
+  void add_rest() {
+    std::vector<TreeLeaf> leaves;
+    for (const auto* objects : {&state_.rng, &state_.rest}) {
+      for (const NamedObject& object : *objects) {
+        const ValuePtr borrowed(&object.value, [](const Value*) {});
+        leaves.push_back({path_of(object.name, object.path), borrowed});
+      }
+    }
+    set_.add_leaves(leaves);
   }
 
   void report(std::vector<Finding>& notes) const {

@@ -39,7 +39,7 @@ class MegatronWriter {
     const auto step = request_.source->meta.step;
     const std::string folder = iteration_folder(step);
     CKPT_TRY(Skeleton out,
-             dcp::lay_out_entries(request_, {.entries = std::move(entries_.entries())},
+             dcp::lay_out_entries(request_, {.entries = entries_.take_entries()},
                                   {.folder = folder, .ranks = dcp::ranks_of(request_), .keys = dcp::Keys::flat}));
     CKPT_CHECK(add_common(out, folder, common));
     add_small_files(out, folder, tracker_text(step));

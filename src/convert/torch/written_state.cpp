@@ -14,6 +14,8 @@
 #include "convert/left_out.hpp"
 #include "convert/target_tensors.hpp"
 #include "convert/torch/optimizer_form.hpp"
+#include "format/model/training_groups.hpp"
+#include "format/text/name_list.hpp"
 #include "format/torch/value_pickle.hpp"
 
 namespace ckpt::torch {
@@ -73,6 +75,7 @@ class Nest {
     Dict dict;
     for (auto& [part, below] : branch.parts) {
       ValuePtr value = finish(*below, is_optimizer && part == PathPart("state"));
+      if (const auto* name = std::get_if<std::string>(&part)) value = boxed(as_group_option(*name, *value));
       // Versions of layers in a module's state dict: an attribute of the dict, not an entry.
       if (part == PathPart("_metadata") && std::holds_alternative<Dict>(value->v)) {
         Dict attributes;
@@ -330,12 +333,29 @@ class StateBuilder {
       for (std::size_t i = 0; i < classes.size(); ++i) text += (i == 0 ? "" : ", ") + classes[i];
       out_.dropped.push_back({.text = std::move(text)});
     }
+    report_items();
     const std::size_t before = out_.dropped.size();
     add_left_out(out_.dropped, unwritten_, "Python object", "Python objects", "a file for weights_only=True");
     for (std::size_t i = before; i < out_.dropped.size(); ++i) {
       out_.dropped[i].severity = Severity::warning;
       out_.dropped[i].skipped = Skipped::training_state;
     }
+  }
+
+  /// Objects of DCP whose classes are not known here.
+  void report_items() {
+    if (map_.format != "dcp" && map_.origin != "dcp") return;
+    std::vector<std::string> items;
+    for (std::uint32_t i = 0; i < request_.tensors.size(); ++i) {
+      if (written_[i] && source(i).role == Role::blob) items.push_back(request_.tensors[i].name);
+    }
+    if (items.empty()) return;
+    out_.dropped.push_back(
+        {.severity = Severity::warning,
+         .text = fmt::format("{} of a class that ckpt does not know, written as bytes (uint8), each a torch.save file: "
+                             "{}",
+                             items.size() == 1 ? "a Python object" : fmt::format("{} Python objects", items.size()),
+                             name_list(items))});
   }
 
   const WriteRequest& request_;
