@@ -263,3 +263,28 @@ def test_values_of_a_big_endian_file_that_torch_reads_differently_are_named(ckpt
     found = from_safetensors(out / "big.safetensors")
     assert found["plain"][2] == b"".join(value.to_bytes(2, "big") for value in values)
     assert found["typed"][2] == bits(torch.load(out / "big.pt")["typed"])
+
+
+def test_weights_of_verl_are_known_beside_its_optimizer(ckpt, out):
+    import torch
+    from safetensors.torch import load_file
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))  # the order tells them apart
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    actor = out / "run" / "global_step_7" / "actor"
+    actor.mkdir(parents=True)
+    (out / "run" / "latest_checkpointed_iteration.txt").write_text("7")
+    for name, state in (("model", model.state_dict()), ("optim", optimizer.state_dict()),
+                        ("extra_state", {"rng": {"cpu": torch.get_rng_state()}})):
+        torch.save(state, actor / f"{name}_world_size_1_rank_0.pt")
+    ckpt("convert", actor, out / "weights.safetensors", "--only", "weights")
+    weights = load_file(out / "weights.safetensors")
+    assert set(weights) == set(model.state_dict()) and torch.equal(weights["1.weight"], model[1].weight)
+    # A tracker of Megatron has the same name.
+    assert "megatron" not in ckpt("inspect", out / "run", expect=None).stdout
+    ckpt("convert", actor, out / "dcp", "--to", "dcp")
+    import torch.distributed.checkpoint as dcp
+    state = {"optimizer.state.1.bias.exp_avg": torch.zeros(3)}
+    dcp.load(state, checkpoint_id=out / "dcp")
+    assert torch.equal(state["optimizer.state.1.bias.exp_avg"], optimizer.state[model[1].bias]["exp_avg"])

@@ -238,12 +238,13 @@ class Selector {
 
   Error nothing() const {
     std::string asked;
-    std::vector<std::string> known{"weights", "optim"};
+    const std::vector<std::string> words{"weights", "optim"};
+    std::vector<std::string> known = words;
     for (const Tensor& tensor : map_.tensors) known.push_back(tensor.name);
     std::optional<std::string> near;
     for (const std::string& word : request_.only) {
       asked += (asked.empty() ? "" : ", ") + word;
-      if (!near) near = nearest(word, known);
+      if (!near && std::ranges::find(words, word) == words.end()) near = nearest(word, known);
     }
     return {.code = Errc::not_found,
             .message = request_.source + ": no tensor matches --only " + asked,

@@ -55,6 +55,16 @@ Result<std::string> tracked_iteration(Io& io, const std::string& root) {
   return name;
 }
 
+namespace {
+
+/// verl has a tracker of the same name, for directories of other names.
+/// source  verl/utils/checkpoint/checkpoint_manager.py: find_latest_ckpt_path
+bool is_verls_step(const DirEntry& entry) {
+  return entry.kind == FileInfo::Kind::directory && entry.name.starts_with("global_step_");
+}
+
+}  // namespace
+
 Result<Layout> layout_of(const Place& place) {
   // DeepSpeed has files of such names, never directories.
   for (const DirEntry& entry : place.entries) {
@@ -76,7 +86,10 @@ Result<std::optional<Iteration>> find_iteration(const Place& place) {
     const auto name = tracked_iteration(place.io, place.root);
     // What it says may be wrong, which `open` reports; but that it could not be read decides nothing.
     if (!name && name.error().code != Errc::incomplete) return fail(name.error());
-    if (!name) return Iteration{.directory = {}, .why = std::string(kTracker)};
+    if (!name) {
+      if (std::ranges::any_of(place.entries, is_verls_step)) return std::nullopt;
+      return Iteration{.directory = {}, .why = std::string(kTracker)};
+    }
     Place inner{.io = place.io, .root = join_path(place.root, *name), .directory = true};
     CKPT_TRY(inner.entries, place.io.list(inner.root));
     Iteration out{.directory = *name, .why = fmt::format("{} names {}", kTracker, *name)};

@@ -10,6 +10,7 @@
 #include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/parse_number.hpp"
+#include "format/torch/random_state.hpp"
 #include "format/universal/objects.hpp"
 
 namespace ckpt::torch {
@@ -22,13 +23,6 @@ constexpr std::array<std::string_view, 4> kRankStepKeys{"global_step", "step", "
 
 bool is_weights(const RankFile& file) {
   return file.stem.starts_with("model") || file.stem.starts_with("pytorch_model");
-}
-
-/// Bytes of a random number generator: each rank has its own.
-bool is_random_state(const TensorView& view, const Path& path) {
-  if (view.dtype_name != "uint8" || view.shape.size() != 1) return false;
-  const std::string name = dotted(path);
-  return name.find("rng") != std::string::npos || name.find("random") != std::string::npos;
 }
 
 /// A box of torch's elements as one of the model's: complex128 has a further dimension of 2, F4 counts twice as many.
@@ -147,7 +141,10 @@ std::string RankFilesBuilder::set_prefix(const RankFile& file) const {
 }
 
 Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std::string& path, TorchArchive archive) {
-  if (map_.files.empty()) first_set_ = file.file_set;
+  if (map_.files.empty()) {
+    first_set_ = file.file_set;
+    map_.module_order = true;
+  }
   auto tree = read_tree(archive.graph);
   if (!tree) {
     Error error = std::move(tree).error();
@@ -170,6 +167,7 @@ Result<> RankFilesBuilder::add(const RankFile& file, MapFile map_file, const std
   if (file.rank == 0) {
     for (OptimizerState& optimizer : tree->optimizers) {
       if (!file.item.empty()) optimizer.path.insert(optimizer.path.begin(), file.item);
+      optimizer.path = map_path({.prefix = set_prefix(file), .path = std::move(optimizer.path)});
       optimizers_.push_back(std::move(optimizer));
     }
   }
@@ -257,7 +255,7 @@ Result<> RankFilesBuilder::add_sharded(Part& part, const Path& path, const Shard
 /// one.
 Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Path path, const TensorView& view,
                                                                   const Shape& global) {
-  const bool own = part.file.rank > 0 && is_random_state(view, path);
+  const bool own = part.file.rank > 0 && is_random_state(dotted(path), view.dtype_name, view.shape.size());
   Item item{.prefix = own ? part.file.path + "/" : set_prefix(part.file), .path = std::move(path)};
   const std::string key = item.prefix + '\0' + dotted_escaped(item.path);
   ViewKey seen{view.storage_key + ' ' + view.dtype_name, {view.storage_offset}};
@@ -291,11 +289,13 @@ Result<std::optional<std::uint32_t>> RankFilesBuilder::tensor_for(Part& part, Pa
   whole.shape = global;
   CKPT_TRY(ModelType type, model_type(whole));
   CKPT_TRY([[maybe_unused]] const std::uint64_t bytes, tensor_bytes(type.dtype, type.shape));
+  if (part.file.rank > 0 && !own) map_.module_order = false;  // rank 0 does not hold all: stages of a pipeline
   const auto index = static_cast<std::uint32_t>(tensors_.size());
+  const bool is_random = is_random_state(dotted(item.path), view.dtype_name, view.shape.size());
   map_.tensors.push_back({.name = dotted(item.path),
                           .dtype = type.dtype,
                           .shape = std::move(type.shape),
-                          .role = is_random_state(view, item.path) ? Role::blob : Role::param,
+                          .role = is_random ? Role::blob : Role::param,
                           .true_dtype = std::move(type.true_dtype)});
   collected_.push_back({global, view.dtype_name, part.file.path});
   tensors_.push_back(std::move(item));
@@ -376,8 +376,12 @@ Result<Map> RankFilesBuilder::build(Hasher& metadata) {
     for (Item& item : *items) item.name = std::move((*names)[at++]);
   }
 
+  // By names with those of the files: the root of one set is an optimizer, that of another the model.
   std::vector<Path> paths;
-  for (const Item& item : tensors_) paths.push_back(item.path);
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    paths.push_back(map_path(tensors_[i]));
+    map_.tensors[i].name = dotted(paths.back());
+  }
   assign_roles(map_.tensors, paths, optimizers_);
 
   auto table = std::make_shared<ChunkTable>(tensors_.size());
