@@ -32,6 +32,11 @@ class RankFiles {
     return entries(rank).emplace_back(
         dcp_build::Entry{.fqn = fqn, .shape = {4}, .chunks = {{{0}, {4}}}, .records = {{Shape{0}, place}}});
   }
+  dcp_build::Entry& add_bytes(std::uint64_t rank, const std::string& fqn, const std::string& data) {
+    const auto place = files.append(name(rank), save_tensor(View{"ByteStorage", 8, 0, {8}, {1}}, data));
+    return entries(rank).emplace_back(dcp_build::Entry{
+        .fqn = fqn, .dtype = "uint8", .shape = {8}, .chunks = {{{0}, {8}}}, .records = {{Shape{0}, place}}});
+  }
   void add_object(std::uint64_t rank, const std::string& fqn, std::int64_t value) {
     const auto place = files.append(name(rank), dcp_build::save_object(dcp_build::integer_pickle(value)));
     entries(rank).push_back({.fqn = fqn, .is_tensor = false, .records = {{std::nullopt, place}}});
@@ -113,6 +118,22 @@ TEST(DcpRanks, OnlyObjectsThatDifferAreKeptOnceForEachRank) {
   EXPECT_EQ(map->meta.step, 7u);
   ASSERT_EQ(map->findings.size(), 1u);
   EXPECT_NE(map->findings[0].text.find("differ between ranks"), std::string::npos);
+}
+
+TEST(DcpRanks, RandomStatesAreKeptOnceForEachRank) {
+  TwoRanks ranks;
+  for (const std::uint64_t rank : {0u, 1u}) {
+    ranks.add_bytes(rank, "rng.torch", rank == 0 ? "AAAABBBB" : "CCCCDDDD");
+    ranks.add_bytes(rank, "rng.cuda", "EEEEFFFF");
+  }
+  ranks.write();
+  const auto map = ranks.open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  const auto bytes = [&](const char* name) { return gather(*map, ranks.files.root(), find_tensor(*map, name)).bytes; };
+  EXPECT_EQ(map->tensors.size(), 4u);  // those that are equal once
+  EXPECT_EQ(bytes("rng.torch"), "AAAABBBB");
+  EXPECT_EQ(bytes("__1.metadata/rng.torch"), "CCCCDDDD");
+  EXPECT_EQ(bytes("rng.cuda"), "EEEEFFFF");
 }
 
 void expect_missing(const RankFiles& ranks, const std::string& file, const std::string& text) {

@@ -356,6 +356,19 @@ TEST(DcpReader, WorldSizeCountsRanksThatWroteNothing) {
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->meta.world_size, 6u);
   EXPECT_EQ(map->files.size(), 1u);
+  EXPECT_TRUE(map->findings.empty());
+}
+
+TEST(DcpReader, FilesOfAnEarlierSaveAreNamedAndCountForNothing) {
+  DcpFiles files;
+  files.add(vector4("a", files.append("__2_1.distcp", save_tensor(kVector4, kData))));
+  files.write();
+  files.write_file("__7_0.distcp", save_tensor(kVector4, kData));
+  const auto map = open_dcp(files);
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_EQ(map->meta.world_size, 3u);
+  ASSERT_EQ(map->findings.size(), 1u);
+  EXPECT_NE(map->findings[0].text.find("__7_0.distcp"), std::string::npos) << map->findings[0].text;
 }
 
 }  // namespace

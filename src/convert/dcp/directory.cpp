@@ -29,14 +29,16 @@ Directory classify(const std::vector<DirEntry>& entries) {
       out.has_metadata = true;
     } else if (name.ends_with(kData)) {
       out.data.push_back(name);
-      if (const auto rank = rank_of(name)) out.world_size = std::max(out.world_size, *rank + 1);
     } else if (const auto rank = metadata_rank_of(name)) {
       out.metadata_ranks.push_back(*rank);
     }
   }
   std::sort(out.metadata_ranks.begin(), out.metadata_ranks.end());
   if (!out.has_metadata && !out.metadata_ranks.empty()) {
-    out.world_size = std::max(out.world_size, out.metadata_ranks.back() + 1);
+    out.world_size = out.metadata_ranks.back() + 1;
+    for (const std::string& name : out.data) {
+      if (const auto rank = rank_of(name)) out.world_size = std::max(out.world_size, *rank + 1);
+    }
   }
   return out;
 }

@@ -18,7 +18,7 @@ struct Directory {
   /// Ranks R of `__R.metadata`, ascending: saved with use_collectives=False, each rank for itself.
   std::vector<std::uint64_t> metadata_ranks{};
   std::vector<std::string> data{};  ///< `*.distcp`, sorted
-  std::uint64_t world_size = 0;     ///< one more than the greatest rank in a name that counts; 0: none
+  std::uint64_t world_size = 0;     ///< without `.metadata`: one more than the greatest rank in a name; else 0
 };
 Directory classify(const std::vector<DirEntry>& entries);
 

@@ -168,13 +168,12 @@ Result<> drop_equal_copies(Metadata& metadata, RangeReader& reader, std::vector<
   }
   metadata.entries = std::move(kept);
   if (differing.count() > 0) {
-    findings.push_back(
-        {.severity = Severity::note,
-         .text = "Python objects that differ between ranks are kept once per rank: " + differing.text()});
+    findings.push_back({.severity = Severity::note,
+                        .text = "values that differ between ranks are kept once per rank: " + differing.text()});
   }
   if (unseen > 0) {
     findings.push_back({.severity = Severity::warning,
-                        .text = std::to_string(unseen) + " copies of Python objects were not compared with the first " +
+                        .text = std::to_string(unseen) + " copies of values were not compared with the first " +
                                 "rank's copies, which are used: more than " + std::to_string(kComparedBytes >> 20) +
                                 " MiB in total"});
   }

@@ -78,6 +78,29 @@ Result<std::vector<MapFile>> stat_files(Io& io, const std::string& root, const M
                     .hint = "copy them from the nodes that wrote them into this directory"});
 }
 
+/// Data files that `.metadata` does not name: a rank that held nothing leaves an empty one; any other is of an earlier
+/// save in this directory.
+struct Unnamed {
+  std::uint64_t world_size = 0;  ///< one more than the greatest rank of an empty one
+  std::vector<std::string> left_over{};
+};
+Result<Unnamed> find_unnamed(Io& io, const std::string& root, const Directory& seen, const Metadata& metadata) {
+  std::unordered_set<std::string_view> named;
+  for (const dcp::DataFile& file : metadata.files) named.insert(file.path);
+  Unnamed out;
+  for (const std::string& name : seen.data) {
+    if (named.contains(name)) continue;
+    CKPT_TRY(const FileInfo info, io.stat(join_path(root, name)));
+    const auto rank = dcp::rank_of(name);
+    if (info.bytes > 0) {
+      out.left_over.push_back(name);
+    } else if (rank) {
+      out.world_size = std::max(out.world_size, *rank + 1);
+    }
+  }
+  return out;
+}
+
 /// Refuses files that end before their items do.
 Result<> check_files(const std::string& root, const Metadata& metadata, const std::vector<MapFile>& files) {
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -189,7 +212,8 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
   if (!is_safetensors) CKPT_CHECK(dcp::check_items_apart(metadata, root));
 
   std::vector<std::string> paths;
-  std::uint64_t world_size = seen.world_size;
+  CKPT_TRY(const Unnamed unnamed, find_unnamed(io, root, seen, metadata));
+  std::uint64_t world_size = by_rank ? seen.world_size : unnamed.world_size;
   for (const MapFile& file : map.files) {
     paths.push_back(join_path(root, file.path));
     if (const auto rank = dcp::rank_of(file.path)) world_size = std::max(world_size, *rank + 1);
@@ -226,6 +250,12 @@ Result<Map> open_dcp(Io& io, const std::string& root, const ReadOptions& options
                             .text =
                                 "__R.metadata files of another save (use_collectives=False) are next to .metadata and "
                                 "were skipped"});
+  }
+  if (!unnamed.left_over.empty()) {
+    map.findings.push_back(
+        {.text = fmt::format("left over from another save, not read: {}; .metadata does not name {}",
+                             name_list(unnamed.left_over), unnamed.left_over.size() == 1 ? "it" : "them"),
+         .file = join_path(root, unnamed.left_over.front())});
   }
   if (map.compressed) map.variant += ", zstd";
   map.meta.framework = "torch";

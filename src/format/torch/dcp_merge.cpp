@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "format/torch/random_state.hpp"
+
 namespace ckpt::dcp {
 namespace {
 
@@ -105,6 +107,9 @@ void MetadataMerge::append(const Row& row) {
 }
 
 Result<Metadata> MetadataMerge::finish() {
+  const auto is_own = [&](const Entry& entry) {  // of each rank: bytes, and states of random number generators
+    return !entry.is_tensor || torch::is_random_state(entry.fqn, out_.dtypes[entry.dtype], entry.shape.size());
+  };
   const auto numbers = [&](const Row& row) { return 2 * out_.entries[row.entry].shape.size(); };
   std::stable_sort(rows_.begin(), rows_.end(), [&](const Row& a, const Row& b) {
     return a.entry != b.entry ? a.entry < b.entry : order(a, b, numbers(a)) < 0;
@@ -118,19 +123,35 @@ Result<Metadata> MetadataMerge::finish() {
   for (std::uint32_t e = 0; e < out_.entries.size(); ++e) {
     Entry& entry = entries.emplace_back(out_.entries[e]);
     entry.first_item = at;
-    if (!entry.is_tensor) {
+    const std::size_t rank = entry.shape.size();
+    const auto next_bound = [&, wide = entry.wide] {
+      return wide ? out_.wide_bounds.size() : out_.narrow_bounds.size();
+    };
+    const auto append_bounds = [&, wide = entry.wide](const Row& row) {
+      for (std::size_t i = 0; i < 2 * rank; ++i) {
+        if (wide) {
+          out_.wide_bounds.push_back(bound(row, i));
+        } else {
+          out_.narrow_bounds.push_back(static_cast<std::uint32_t>(bound(row, i)));
+        }
+      }
+    };
+    entry.first_bound = next_bound();
+    if (is_own(entry)) {
       for (; at < rows_.size() && rows_[at].entry == e; ++at) {
         if (rows_[at].part != first_part_[e]) {
-          entries.push_back(Entry{.fqn = out_.entries[e].fqn, .path = out_.entries[e].path, .first_item = at});
-          entries.back().owner = parts_[rows_[at].part];
+          Entry copy = out_.entries[e];
+          copy.first_item = at;
+          copy.first_bound = next_bound();
+          copy.owner = parts_[rows_[at].part];
+          entries.push_back(std::move(copy));
         }
-        entries.back().item_count = 1;
+        ++entries.back().item_count;
         append(rows_[at]);
+        append_bounds(rows_[at]);
       }
       continue;
     }
-    const std::size_t rank = entry.shape.size();
-    entry.first_bound = entry.wide ? out_.wide_bounds.size() : out_.narrow_bounds.size();
     for (; at < rows_.size() && rows_[at].entry == e; ++at) {
       const Row& row = rows_[at];
       if (at > entry.first_item && order(rows_[at - 1], row, rank) == 0 && order(rows_[at - 1], row, 2 * rank) != 0) {
@@ -139,13 +160,7 @@ Result<Metadata> MetadataMerge::finish() {
             entry.fqn);
       }
       append(row);
-      for (std::size_t i = 0; i < 2 * rank; ++i) {
-        if (entry.wide) {
-          out_.wide_bounds.push_back(bound(row, i));
-        } else {
-          out_.narrow_bounds.push_back(static_cast<std::uint32_t>(bound(row, i)));
-        }
-      }
+      append_bounds(row);
     }
     entry.item_count = at - entry.first_item;
   }

@@ -14,7 +14,8 @@ namespace ckpt::dcp {
 /// one. Add them in the order of the ranks, then finish; it is spent then.
 ///
 /// A box that several ranks hold has an item of each. Bytes that several ranks saved under one key are an entry of
-/// each, one after the other: those of later ranks name their metadata file as Entry::owner.
+/// each, one after the other: those of later ranks name their metadata file as Entry::owner. So are states of random
+/// number generators (is_random_state).
 class MetadataMerge {
  public:
   /// file    its name, for messages and as owner

@@ -24,7 +24,7 @@ struct Entry {
   std::uint64_t item_count = 0;  ///< bytes: one; tensor: one per stored chunk with elements, each replica counts
   std::uint64_t first_bound = 0;
   bool wide = false;  ///< its bounds need 64 bits
-  /// Bytes that each of several ranks saved: the metadata file that lists them, for all ranks but the first.
+  /// Bytes, or a random state, that each of several ranks saved: the metadata file that lists them, for all ranks but the first.
   std::string owner{};
 };
 
