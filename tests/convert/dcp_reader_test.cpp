@@ -359,6 +359,27 @@ TEST(DcpReader, WorldSizeCountsRanksThatWroteNothing) {
   EXPECT_TRUE(map->findings.empty());
 }
 
+TEST(DcpReader, BuffersThatAnotherRankWroteDoNotHideTheOrderOfTheWeights) {
+  const auto order_known = [](bool with_state) {
+    DcpFiles files;
+    const auto add = [&](const std::string& name, const std::string& file) {
+      files.add(vector4(name, files.append(file, save_tensor(kVector4, kData))));
+    };
+    add("model.b", "__0_0.distcp");
+    add("model.a", "__0_0.distcp");
+    add("model.running_mean", "__1_0.distcp");
+    if (with_state) {
+      add("optimizer.state.b.exp_avg", "__0_0.distcp");
+      add("optimizer.state.a.exp_avg", "__0_0.distcp");
+    }
+    files.write();
+    const auto map = open_dcp(files);
+    return map && map->module_order;
+  };
+  EXPECT_TRUE(order_known(true));
+  EXPECT_FALSE(order_known(false)) << "it may be a weight";
+}
+
 TEST(DcpReader, FilesOfAnEarlierSaveAreNamedAndCountForNothing) {
   DcpFiles files;
   files.add(vector4("a", files.append("__2_1.distcp", save_tensor(kVector4, kData))));

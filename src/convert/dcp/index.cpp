@@ -1,5 +1,7 @@
 #include "convert/dcp/index.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <limits>
 #include <tuple>
@@ -229,8 +231,11 @@ Result<> ItemIndex::check_item(std::uint64_t item, const OpenedItem& opened) con
   if (!opened.view) {
     const auto& graph = opened.archive.graph;
     const std::string kind(torch::unsupported_kind(graph, graph.root()));
-    return fail(kind.empty() ? disagreement(item, "it holds no tensor")
-                             : disagreement(item, "it holds a " + kind, Errc::unsupported));
+    if (kind.empty()) return fail(disagreement(item, "it holds no tensor"));
+    Error error =
+        disagreement(item, fmt::format("it holds a {}, which is recognised but not read", kind), Errc::unsupported);
+    error.hint = "--only PATTERN    takes the tensors that can be read";
+    return fail(std::move(error));
   }
   const torch::TensorView& view = *opened.view;
   if (view.dtype_name != metadata_.dtypes[entry.dtype]) {

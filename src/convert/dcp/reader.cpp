@@ -177,14 +177,20 @@ std::string own_id_of(const Metadata& metadata) {
 }
 
 /// Whether the entries of weights are in the order of the saved state dict. `.metadata` lists the items of rank 0 first,
-/// in that order, and what only other ranks wrote after them: replicas are divided among the ranks.
+/// in that order, and what only other ranks wrote after them: replicas are divided among the ranks. Where there is
+/// optimizer state, only the weights that have some count: buffers and counters are replicas, and no optimizer has them.
 ///
 /// tensors  one per entry, with their roles
 /// source   torch/distributed/checkpoint/default_planner.py: create_default_global_save_plan, dedup_save_plans
 bool is_in_saved_order(const Metadata& metadata, const std::vector<Tensor>& tensors) {
+  std::unordered_set<std::string_view> trained;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.role == Role::slot && !tensor.parameter.empty()) trained.insert(tensor.parameter);
+  }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Entry& entry = metadata.entries[i];
     if (tensors[i].role != Role::param || entry.item_count == 0) continue;
+    if (!trained.empty() && !trained.contains(tensors[i].name)) continue;
     if (dcp::rank_of(base_name(metadata.files[metadata.item_file[entry.first_item]].path)) != 0) return false;
   }
   return true;
