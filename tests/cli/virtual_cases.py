@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from runner import Skipped, check, main
+from torch_file import Tensor, save
 
 SINGLE = "safetensors/single"
 ZERO3 = "deepspeed/zero3_bf16_dp4"
@@ -90,6 +91,13 @@ def case_what_cannot_be_virtual_is_refused_before_a_byte(sh):
     for words, says in ((("--to", "safetensors"), "safetensors cannot hold references"),
                         (("--dtype", "bf16"), "--dtype"), (("--shard-size", "1MB"), "--shard-size")):
         sh.run("convert", "src", "v", "--virtual", *words, code=2, err=("--virtual", says))
+    check(not list(sh.path(".").glob("v*")), "something was written")
+
+
+def case_a_name_that_safetensors_reserves_is_refused_virtual_or_not(sh):
+    save({"__metadata__": Tensor([1.0]), "w": Tensor([2.0])}, sh.path("odd.pt"))
+    for words in (("v",), ("v", "--virtual"), ("v.safetensors",)):
+        sh.run("convert", "odd.pt", *words, code=12, err=("a tensor cannot be named __metadata__", "--map FILE"))
     check(not list(sh.path(".").glob("v*")), "something was written")
 
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "format/files/safetensors.hpp"
+
 namespace ckpt::universal {
 namespace {
 
@@ -20,6 +22,7 @@ tl::unexpected<Error> cannot(const std::string& tensor, std::string_view reason)
 Result<> take_chunks(const Map& source, std::uint32_t tensor, TensorRow& row) {
   const Tensor& from = source.tensors[tensor];
   const std::string& name = row.tensor.name;
+  if (name == safetensors::kMetadataKey) return fail(safetensors::reserved_name());
   if (row.tensor.dtype != from.dtype)
     return cannot(name, fmt::format("it would have to be cast from {} to {}", dtype_name(from.dtype),
                                     dtype_name(row.tensor.dtype)));

@@ -17,7 +17,6 @@ namespace ckpt::safetensors {
 namespace {
 
 using Kind = json::Event::Kind;
-constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kMostDepth = 64;  // inside unknown fields
 
 constexpr std::string_view kParse = "safetensors header: ";
@@ -210,6 +209,13 @@ Result<> check_tiling(const Reader& reader, std::uint64_t data_bytes) {
 
 }  // namespace
 
+Error reserved_name() {
+  return {.code = Errc::unsupported,
+          .message = "a tensor cannot be named __metadata__, which safetensors reserves",
+          .tensor = std::string(kMetadataKey),
+          .hint = "--map FILE    renames tensors"};
+}
+
 Result<std::uint64_t> header_bytes(std::span<const std::byte> head, std::uint64_t file_bytes) {
   if (file_bytes < kLengthBytes || head.size() < kLengthBytes)
     return corrupt(0, "the file has " + std::to_string(file_bytes) + " bytes, too few for a header");
@@ -258,8 +264,7 @@ Result<BuiltHeader> build_header(std::span<const NewEntry> entries, const Metada
   std::uint64_t end = 0;
   out.offsets.reserve(entries.size());
   for (const NewEntry& entry : entries) {
-    if (entry.name == kMetadataKey)
-      return fail(Errc::unsupported, "safetensors header: build: a tensor cannot be named __metadata__");
+    if (entry.name == kMetadataKey) return fail(reserved_name());
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(entry.dtype, Shape(entry.shape.begin(), entry.shape.end())));
     const std::uint64_t begin = end;
     CKPT_TRY(end, checked_add(end, bytes));

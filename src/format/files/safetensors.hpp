@@ -22,6 +22,11 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  ///< of the JSON: MAX_HE
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::size_t kMaxRank = 64;  ///< dimensions; no framework goes beyond, and a hostile shape ends here
 
+/// The key of a file's metadata, so no tensor's.
+constexpr std::string_view kMetadataKey = "__metadata__";
+/// Why a tensor of that name has no place in this format, nor in those that keep tensors in its files.
+Error reserved_name();
+
 /// `__metadata__`: text to text, in file order.
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
