@@ -138,10 +138,23 @@ std::string hint_formats() {
   return "formats that can be read: " + readable_formats();
 }
 
+/// A repository in the cache of the Hugging Face Hub has a directory for each revision; empty for other directories.
+/// source  huggingface_hub/file_download.py: repo_folder_name, snapshots/, refs/
+std::string hint_revision(const Place& place) {
+  if (!place.has("refs") || !place.has("snapshots")) return {};
+  const auto revisions = place.list_below("snapshots");
+  if (!revisions || revisions->empty()) return {};
+  const auto main = place.head("refs/main", 64);
+  const bool is_there = main && std::ranges::find(*revisions, *main, &DirEntry::name) != revisions->end();
+  return fmt::format("a model in the cache of the Hugging Face Hub: give the path of a revision, {}",
+                     join_path(join_path(place.root, "snapshots"), is_there ? *main : revisions->front().name));
+}
+
 std::string hint_below(const Place& place, const std::vector<OneCheckpoint>& below) {
   if (below.empty() && unfinished_in(place).count() != 0)
     return fmt::format("run the same command again to resume it, or 'ckpt repair {}' to see what can be removed",
                        place.root);
+  if (std::string revision = hint_revision(place); below.empty() && !revision.empty()) return revision;
   if (below.empty()) return hint_formats();
   return fmt::format("{} looks like {}: give that path", join_path(place.root, below.front().name), below.front().why);
 }

@@ -35,6 +35,16 @@ def case_a_trainers_folder_of_torch_files_is_done_once(sh):
         sh.run(*words, out="^already done")
 
 
+def case_a_model_in_the_cache_of_the_hub_is_named_by_its_revision(sh):
+    repository = sh.path("models--org--name")
+    shutil.copytree(sh.checkpoint("folders/hf_tokenizer"), repository / "snapshots" / "0abc")
+    shutil.copytree(repository / "snapshots" / "0abc", repository / "snapshots" / "1def")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("1def")
+    sh.run("inspect", repository.name, code=12, err=r"give the path of a revision, models--org--name/snapshots/1def")
+    sh.run("inspect", repository.name + "/snapshots/1def")
+
+
 def case_an_empty_file_of_state_is_damage(sh):
     for name, files in (("folders/hf_trainer", ("optimizer.pt", "scheduler.pt", "rng_state.pth")), ("folders/accelerate", ("optimizer.bin", "scheduler.bin"))):
         for file in files:
