@@ -24,7 +24,7 @@ def config_of(args, tensor, pipeline, expert=1):
         num_layers=args.num_layers, hidden_size=args.hidden_size, ffn_hidden_size=args.ffn_hidden_size,
         num_attention_heads=args.num_attention_heads, num_query_groups=args.num_query_groups, kv_channels=args.kv_channels,
         tensor_model_parallel_size=tensor, pipeline_model_parallel_size=pipeline, expert_model_parallel_size=expert,
-        pipeline_dtype=torch.bfloat16, gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization="RMSNorm",
+        pipeline_dtype=torch.bfloat16, gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization=args.normalization,
         add_bias_linear=False, num_moe_experts=args.num_experts, moe_ffn_hidden_size=args.moe_ffn_hidden_size if is_moe else None,
         moe_shared_expert_intermediate_size=args.moe_shared_expert_intermediate_size if is_moe else None, use_cpu_initialization=True,
         bf16=True, params_dtype=torch.bfloat16, perform_initialization=False)
@@ -35,7 +35,7 @@ def model_of(args, config):
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     return GPTModel(
-        config=config, transformer_layer_spec=get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization="RMSNorm"),
+        config=config, transformer_layer_spec=get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization=args.normalization),
         vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage(),
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, position_embedding_type="rope").bfloat16()

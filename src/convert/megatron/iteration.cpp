@@ -77,7 +77,8 @@ Result<Layout> layout_of(const Place& place) {
   if (!place.has("metadata.json")) return Layout::none;
   CKPT_TRY(const std::string head, place.head("metadata.json", kMostTrackerBytes));
   if (head.find("\"sharded_backend\"") == std::string::npos) return Layout::none;
-  return head.find("\"torch_dist\"") == std::string::npos ? Layout::other : Layout::torch_dist;
+  if (head.find("\"torch_dist\"") != std::string::npos) return Layout::torch_dist;
+  return head.find("\"zarr\"") == std::string::npos ? Layout::other : Layout::zarr;
 }
 
 Result<std::optional<Iteration>> find_iteration(const Place& place) {

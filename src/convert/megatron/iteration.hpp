@@ -34,7 +34,8 @@ enum class Layout : std::uint8_t {
   none,        ///< nothing of it is there
   rank_files,  ///< mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt
   torch_dist,  ///< .metadata and metadata.json
-  other        ///< metadata.json names another backend: zarr
+  zarr,        ///< metadata.json, and a folder of each tensor: megatron-core before 0.16
+  other        ///< metadata.json names another back end
 };
 Result<Layout> layout_of(const Place& place);
 

@@ -20,19 +20,11 @@ constexpr std::array kOwnRankNames{megatron::kTracker};
 
 Result<std::optional<Match>> detect_legacy(const Place& place) {
   CKPT_TRY(auto found, megatron::find_iteration(place));
-  if (!found || (found->layout != Layout::rank_files && found->layout != Layout::other)) return std::nullopt;
+  if (!found || found->layout != Layout::rank_files) return std::nullopt;
   return Match{.where = std::move(found->directory), .why = std::move(found->why)};
 }
 
 Result<Map> open_legacy(Io& io, const std::string& root, const ReadOptions& options) {
-  Place place{.io = io, .root = root, .directory = true};
-  CKPT_TRY(place.entries, io.list(root));
-  CKPT_TRY(const Layout layout, megatron::layout_of(place));
-  if (layout == Layout::other)
-    return fail({.code = Errc::unsupported,
-                 .message = root + ": zarr arrays of Megatron-LM before 0.16 are not read",
-                 .file = root,
-                 .hint = "save it once with --ckpt-format torch_dist"});
   CKPT_TRY(const megatron::Ranks ranks, megatron::open_ranks(io, root, options));
   CKPT_TRY(Map map, megatron::merge_ranks(ranks, root));
   map.format = "megatron-legacy";

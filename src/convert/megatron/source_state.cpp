@@ -35,8 +35,10 @@ bool has_items(const Map& map) {
 Kind kind_of(const Tensor& tensor, const Map& map, const std::unordered_map<std::string_view, const Shape*>& shapes) {
   if (is_weight(tensor)) return Kind::weight;
   if (tensor.role == Role::blob) {
-    if (tensor.name.find(kItem) != std::string::npos && has_items(map)) return Kind::item;
-    return tensor.name.ends_with("data.pkl") || tensor.name.starts_with(kCommonFile) ? Kind::pickle : Kind::rank_bytes;
+    if (tensor.name.ends_with("data.pkl") || tensor.name.starts_with(kCommonFile)) return Kind::pickle;
+    // Of the zarr back end each is a file, which holds the object itself and not a list of it.
+    const bool is_item = tensor.name.find(kItem) != std::string::npos && !tensor.name.ends_with(".pt");
+    return is_item && has_items(map) ? Kind::item : Kind::rank_bytes;
   }
   if (tensor.name.find(".gbuf_idx_") != std::string::npos) return Kind::bucket;
   if (tensor.name.ends_with(kLossScale) && is_of_megatron(map)) return Kind::common;

@@ -18,13 +18,14 @@
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/run_config.hpp"
 #include "convert/megatron/source_state.hpp"
+#include "convert/megatron/stored_objects.hpp"
 #include "convert/megatron/writer.hpp"
+#include "convert/megatron/zarr.hpp"
 #include "convert/model_arguments.hpp"
 #include "convert/torch_archive.hpp"
 #include "format/files/yaml.hpp"
 #include "format/hash.hpp"
 #include "format/text/error_context.hpp"
-#include "format/torch/flatten_state.hpp"
 
 namespace ckpt {
 namespace {
@@ -45,7 +46,7 @@ constexpr std::uint64_t kMostCommonBytes = std::uint64_t{16} << 20;
 Result<std::optional<Match>> detect_torch_dist(const Place& place) {
   CKPT_TRY(auto found, megatron::find_iteration(place));
   // A tracker that names nothing is reported by `open`.
-  if (!found || found->layout == Layout::rank_files || found->layout == Layout::other) return std::nullopt;
+  if (!found || found->layout == Layout::rank_files) return std::nullopt;
   return Match{.where = std::move(found->directory), .why = std::move(found->why)};
 }
 
@@ -182,16 +183,6 @@ Result<ValuePtr> read_common_value(Io& io, const std::string& root, const Map& m
   return read_item(io, path, {where->offset, where->offset + bytes});
 }
 
-/// Values of an item become objects of the map, as those of a file are.
-void add_objects(const Path& path, const ValuePtr& value, Map& map) {
-  for (torch::FlatValue& leaf : torch::flatten_state(path, value)) {
-    std::string name = dotted(leaf.path);
-    const bool is_plain = splits_to(name, leaf.path);
-    map.objects.push_back(
-        {.name = std::move(name), .path = is_plain ? Path{} : std::move(leaf.path), .value = *leaf.value});
-  }
-}
-
 /// The state that all ranks have in common, where it is an item. The item stays a blob, too.
 Result<> read_common_item(Io& io, const std::string& root, Map& map) {
   const auto found = std::ranges::find(map.tensors, megatron::kCommonItem, &Tensor::name);
@@ -200,7 +191,7 @@ Result<> read_common_item(Io& io, const std::string& root, Map& map) {
            read_common_value(io, root, map, static_cast<std::uint32_t>(found - map.tensors.begin())));
   if (common == nullptr || !std::holds_alternative<Dict>(common->v)) return {};
   megatron::read_run_arguments(*common, map.meta);
-  add_objects({}, common, map);
+  megatron::add_objects({}, common, map);
   return {};
 }
 
@@ -214,7 +205,7 @@ Result<> resolve_buckets(Io& io, const std::string& root, Map& map) {
   CKPT_TRY(const bool is_resolved, megatron::assign_buckets(map));
   if (!is_resolved) return {};
   for (const auto& [path, value] : values)
-    if (value != nullptr) add_objects(path, value, map);
+    if (value != nullptr) megatron::add_objects(path, value, map);
   return {};
 }
 
@@ -266,15 +257,34 @@ Result<> read_run_config(Io& io, const std::string& root, Map& map) {
   return {};
 }
 
+/// The tensors, in whatever form the iteration has them.
+Result<Map> open_tensors(Io& io, const std::string& root, Layout layout, const ReadOptions& options) {
+  const auto named = [](Map map, std::string_view form) {
+    map.variant = fmt::format("{}, {}", form, map.variant);
+    return map;
+  };
+  if (layout == Layout::zarr) {
+    CKPT_TRY(Map map, megatron::open_zarr(io, root));
+    return named(std::move(map), "zarr");
+  }
+  CKPT_TRY(Map map, dcp_format().reader->open(io, root, options));
+  return named(std::move(map), layout == Layout::torch_dist ? "torch_dist" : "torch_dcp");
+}
+
 Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const std::vector<DirEntry> entries, io.list(root));
   const auto has = [&](std::string_view name) {
     return std::ranges::find(entries, name, &DirEntry::name) != entries.end();
   };
   if (has(megatron::kTracker)) CKPT_CHECK(megatron::tracked_iteration(io, root));  // it leads nowhere
-  CKPT_TRY(Map map, dcp_format().reader->open(io, root, options));
+  CKPT_TRY(const Layout layout, megatron::layout_of({.io = io, .root = root, .directory = true, .entries = entries}));
+  if (layout == Layout::other)
+    return fail({.code = Errc::unsupported,
+                 .message = root + ": metadata.json names a back end that is not known",
+                 .file = join_path(root, "metadata.json"),
+                 .hint = "save it once with --ckpt-format torch_dist"});
+  CKPT_TRY(Map map, open_tensors(io, root, layout, options));
   map.format = "megatron";
-  map.variant = fmt::format("{}, {}", has("metadata.json") ? "torch_dist" : "torch_dcp", map.variant);
   map.meta.framework = "megatron";
   assign_slots(map.tensors);
   if (has(megatron::kCommonFile)) {

@@ -64,6 +64,7 @@ std::vector<std::string> torch_files(const std::vector<DirEntry>& entries) {
 }
 
 Result<std::optional<Match>> detect_directory(const Place& place) {
+  if (place.has("common.pt") && place.has("metadata.json")) return std::nullopt;  // Megatron-LM's zarr
   if (std::any_of(place.entries.begin(), place.entries.end(), belongs_elsewhere)) return std::nullopt;
   if (place.has(kItemIndexName)) {
     CKPT_TRY(const std::string index, place.head(kItemIndexName, 4096));
