@@ -29,6 +29,12 @@ struct StoredHashes {
   std::vector<Finding> findings{};
 };
 
+/// The SHA-256 of a file of a checkpoint, as another file of it states it.
+struct FileDigest {
+  std::string path;    ///< below the root
+  std::string sha256;  ///< 64 lower-case digits
+};
+
 /// How a target stores extras. `beside`: as files next to those of the writer, if the target is a directory; the
 /// conversion adds them. `inside`: the writer lays them out.
 enum class KeepsExtras : std::uint8_t { no, beside, inside };
@@ -106,6 +112,9 @@ struct Format {
   std::optional<FormatPartsWriter> parts_writer{};
   /// Null for formats that store no hashes. Errors as `open`; reads metadata and file headers, no bulk byte.
   Result<StoredHashes> (*hashes)(Io& io, const std::string& root) = nullptr;
+  /// For formats whose checkpoints may state digests of their files, or null; nothing where this one does not.
+  /// errors  corrupt: that statement is damaged; unsupported: it is of another algorithm
+  Result<std::vector<FileDigest>> (*digests)(Io& io, const std::string& root) = nullptr;
   /// For formats without a reader, or null: counts the files of such a checkpoint, by names and sizes, the only facts
   /// available.
   /// errors  incomplete: one is missing, or empty

@@ -1,6 +1,7 @@
 """Damaged and hostile checkpoints, as a user meets them: the right exit code, one error that names the file and the next
 step, in bounded memory and time, and nothing left behind."""
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -290,6 +291,29 @@ def case_a_checkpoint_of_which_the_optimizer_is_left_is_not_whole(sh):
     sh.run("verify", "checkpoint-3", code=13, id="E1300", err=["no weights"])
     sh.run("inspect", "checkpoint-3", code=13, err="no weights")
     sh.run("convert", "checkpoint-3/optimizer.pt", "optimizer", out="^done ")
+
+
+
+def case_digests_that_megatron_states_are_compared_with_the_files(sh):
+    run = sh.path("run")
+    shutil.copytree(sh.checkpoint("megatron/core_torch_dist_w4"), run)
+    sh.run("verify", run, not_out="SHA-256")
+    digests = {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in run.iterdir()}
+    (run / "integrity.json").write_text(json.dumps({"algorithm": "sha256", "files": digests}))
+    sh.run("verify", run, out="SHA-256 of 7 files")
+    sh.run("verify", run, "--quick", not_out="SHA-256")
+    sh.run("convert", run, "again", "--to", "megatron")
+    check(not list(sh.path("again").rglob("integrity.json")), "a conversion states digests of other files")
+    whole = (run / "metadata.json").read_text()
+    (run / "metadata.json").write_text(whole + "\n")
+    sh.run("verify", run, code=1, out=["sha256: expected " + digests["metadata.json"], "metadata.json"])
+    (run / "metadata.json").write_text(whole)
+    (run / "integrity.json").write_text(json.dumps({"algorithm": "sha256", "files": digests | {"gone": "0" * 64}}))
+    sh.run("verify", run, code=1, out=["gone", "a digest of it is stated, but it is missing"])
+    (run / "integrity.json").write_text(json.dumps({"algorithm": "md5", "files": {}}))
+    sh.run("verify", run, code=12, err="integrity.json: digests of 'md5' are not computed")
+    (run / "integrity.json").write_text(json.dumps({"algorithm": "sha256", "files": {"../x": "0" * 64}}))
+    sh.run("verify", run, code=15, err="names a file outside of its directory")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 
 #include "api/convert/against.hpp"
 #include "api/convert/check.hpp"
+#include "api/convert/file_digests.hpp"
 #include "api/convert/source_check.hpp"
 #include "api/verbs.hpp"
 #include "catalog/scan/entry.hpp"
@@ -92,6 +93,7 @@ class Verifier {
     if (report_.referenced_files != 0) report_.checked_by += references_text();
     if (source.format->hashes != nullptr) CKPT_CHECK(stored_hashes(source));
     note_marks(source);
+    if (source.format->digests != nullptr && !request_.quick) CKPT_CHECK(stated_digests(source));
     if (!request_.quick) CKPT_CHECK(values(source));
     if (!request_.against.empty()) CKPT_CHECK(against(source));
     return {};
@@ -161,6 +163,23 @@ class Verifier {
     stored.leaves = std::move(hashes);
   }
 
+  /// Digests of whole files; a sample takes its share of the files.
+  Result<> stated_digests(const Source& source) {
+    CKPT_TRY(std::vector<FileDigest> digests, source.format->digests(*source.io, source.root));
+    if (digests.empty()) return {};
+    if (request_.sample) {
+      const std::vector<bool> chosen = choose_sample(*request_.sample, digests.size());
+      std::vector<FileDigest> some;
+      for (std::size_t i = 0; i < digests.size(); ++i)
+        if (chosen[i]) some.push_back(std::move(digests[i]));
+      digests = std::move(some);
+    }
+    CKPT_TRY(const DigestCheck check, check_digests(session_, source.root, digests, "verify"));
+    digests_checked_ = check.files;
+    report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
+    return {};
+  }
+
   std::string looked_at(std::uint64_t leaves, std::uint64_t all) const {
     if (!request_.sample) return "every 4 MiB";
     return std::to_string(leaves) + " of " + std::to_string(all) + " leaves of 4 MiB, seed " +
@@ -207,12 +226,14 @@ class Verifier {
   std::string words(const SourceCheck& check) const {
     std::string out = "structure";
     if (report_.referenced_files != 0) out += references_text();
+    if (digests_checked_ > 0)
+      out += fmt::format(", SHA-256 of {} {}", digests_checked_, digests_checked_ == 1 ? "file" : "files");
     if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
     if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
     if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " partly read, not compared)";
     if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
     if (check.replicated > 0) out += copies_text(check);
-    if (check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";
+    if (digests_checked_ + check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";
     return out;
   }
 
@@ -240,6 +261,7 @@ class Verifier {
   const VerifyRequest& request_;
   VerifyReport report_;
   bool other_failed_ = false;  ///< the error is of the checkpoint to compare with
+  std::uint64_t digests_checked_ = 0;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "convert/join_maps.hpp"
 #include "convert/megatron/buckets.hpp"
 #include "convert/megatron/flattened_state.hpp"
+#include "convert/megatron/integrity.hpp"
 #include "convert/megatron/iteration.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/run_config.hpp"
@@ -36,7 +37,7 @@ using megatron::Layout;
 constexpr std::array kTrackers{megatron::kTracker};
 constexpr std::array<std::string_view, 1> kSteps{"iter_#"};
 constexpr std::array<std::string_view, 1> kMarkers{"metadata.json"};
-constexpr std::array<std::string_view, 5> kOwnNames{".metadata", "metadata.json", "integrity.json",
+constexpr std::array<std::string_view, 5> kOwnNames{".metadata", "metadata.json", megatron::kIntegrity,
                                                     "latest_train_state.pt", megatron::kTracker};
 constexpr std::string_view kRunConfig = "run_config.yaml";
 constexpr std::string_view kTrainState = "train_state.pt";
@@ -317,7 +318,8 @@ Format megatron_format() {
                                  .for_trainers = true,
                                  .reads_steps = true,
                                  .holds_blobs = true,
-                                 .tensor_memory = 3500}};
+                                 .tensor_memory = 3500},
+          .digests = megatron::stated_digests};
 }
 
 }  // namespace ckpt

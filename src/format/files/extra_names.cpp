@@ -16,7 +16,8 @@ constexpr std::array<std::string_view, 19> kExtraNames{
     "NOTICE.txt", "*.md",    "*.vocab", "config.pkl", "training_args.bin"};
 // Of weights; and the scripts of DeepSpeed, which need its checkpoint.
 constexpr std::array<std::string_view, 2> kScripts{"zero_to_fp32.py", "zero_to_torch.py"};
-constexpr std::array<std::string_view, 4> kNoExtras{"*.index.json", kScripts[0], kScripts[1], "manifest.json"};
+constexpr std::array<std::string_view, 5> kNoExtras{"*.index.json", kScripts[0], kScripts[1], "manifest.json",
+                                                    "integrity.json"};
 constexpr std::string_view kTrainerState = "trainer_state.json";
 constexpr std::array<std::string_view, 3> kTrainingExtras{kTrainerState, "training_args.bin", "training_args.json"};
 constexpr std::array<std::string_view, 7> kModelFolder{

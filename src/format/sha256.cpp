@@ -1,0 +1,82 @@
+#include "format/sha256.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace ckpt {
+namespace {
+
+constexpr std::array<std::uint32_t, 64> kRounds{
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+std::uint32_t big_endian(const std::byte* at) {
+  return std::to_integer<std::uint32_t>(at[0]) << 24 | std::to_integer<std::uint32_t>(at[1]) << 16 |
+         std::to_integer<std::uint32_t>(at[2]) << 8 | std::to_integer<std::uint32_t>(at[3]);
+}
+
+}  // namespace
+
+void Sha256::take(const std::byte* block) {
+  std::array<std::uint32_t, 64> w;
+  for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(block + 4 * i);
+  for (std::size_t i = 16; i < w.size(); ++i) {
+    const std::uint32_t a = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
+    const std::uint32_t b = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
+    w[i] = w[i - 16] + a + w[i - 7] + b;
+  }
+  auto [a, b, c, d, e, f, g, h] = state_;
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    const std::uint32_t high =
+        h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
+    const std::uint32_t low = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + high;
+    d = c;
+    c = b;
+    b = a;
+    a = high + low;
+  }
+  const std::array<std::uint32_t, 8> next{a, b, c, d, e, f, g, h};
+  for (std::size_t i = 0; i < next.size(); ++i) state_[i] += next[i];
+}
+
+void Sha256::update(std::span<const std::byte> data) {
+  const std::size_t held = bytes_ % kBlock;
+  bytes_ += data.size();
+  if (held != 0) {
+    const std::size_t more = std::min(kBlock - held, data.size());
+    std::copy_n(data.begin(), more, pending_.begin() + static_cast<std::ptrdiff_t>(held));
+    data = data.subspan(more);
+    if (held + more < kBlock) return;
+    take(pending_.data());
+  }
+  for (; data.size() >= kBlock; data = data.subspan(kBlock)) take(data.data());
+  std::ranges::copy(data, pending_.begin());
+}
+
+std::string Sha256::finish() {
+  const std::uint64_t bits = bytes_ * 8;
+  std::array<std::byte, kBlock> end{std::byte{0x80}};
+  const std::size_t held = bytes_ % kBlock;
+  update(std::span(end).first((held < 56 ? 56 : 120) - held));
+  std::array<std::byte, 8> length{};
+  for (std::size_t i = 0; i < length.size(); ++i) length[i] = static_cast<std::byte>(bits >> (56 - 8 * i));
+  update(length);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string out;
+  for (const std::uint32_t word : state_)
+    for (int shift = 28; shift >= 0; shift -= 4) out += kDigits[(word >> shift) & 15];
+  return out;
+}
+
+}  // namespace ckpt
