@@ -16,6 +16,7 @@
 #include "convert/megatron/flattened_state.hpp"
 #include "convert/megatron/integrity.hpp"
 #include "convert/megatron/iteration.hpp"
+#include "convert/megatron/local_files.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/run_config.hpp"
 #include "convert/megatron/source_state.hpp"
@@ -44,10 +45,17 @@ constexpr std::string_view kTrainState = "train_state.pt";
 constexpr std::uint64_t kMostConfigBytes = std::uint64_t{4} << 20;
 constexpr std::uint64_t kMostCommonBytes = std::uint64_t{16} << 20;
 
+Result<std::optional<Match>> detect_local_files(const Place& place) {
+  CKPT_TRY(const auto local, megatron::find_local_files(place));
+  if (!local) return std::nullopt;
+  return Match{.where = {}, .why = fmt::format("RANK/iter_{:07}_RANK_local.pt", local->iteration)};
+}
+
 Result<std::optional<Match>> detect_torch_dist(const Place& place) {
   CKPT_TRY(auto found, megatron::find_iteration(place));
+  if (!found) return detect_local_files(place);
   // A tracker that names nothing is reported by `open`.
-  if (!found || found->layout == Layout::rank_files) return std::nullopt;
+  if (found->layout == Layout::rank_files) return std::nullopt;
   return Match{.where = std::move(found->directory), .why = std::move(found->why)};
 }
 
@@ -259,7 +267,8 @@ Result<> read_run_config(Io& io, const std::string& root, Map& map) {
 }
 
 /// The tensors, in whatever form the iteration has them.
-Result<Map> open_tensors(Io& io, const std::string& root, Layout layout, const ReadOptions& options) {
+Result<Map> open_tensors(Io& io, const std::string& root, const std::vector<DirEntry>& entries, Layout layout,
+                         const ReadOptions& options) {
   const auto named = [](Map map, std::string_view form) {
     map.variant = fmt::format("{}, {}", form, map.variant);
     return map;
@@ -267,6 +276,14 @@ Result<Map> open_tensors(Io& io, const std::string& root, Layout layout, const R
   if (layout == Layout::zarr) {
     CKPT_TRY(Map map, megatron::open_zarr(io, root));
     return named(std::move(map), "zarr");
+  }
+  if (layout == Layout::none) {
+    CKPT_TRY(const auto local,
+             megatron::find_local_files({.io = io, .root = root, .directory = true, .entries = entries}));
+    if (local) {
+      CKPT_TRY(Map map, megatron::open_local_files(io, root, *local));
+      return named(std::move(map), "local");
+    }
   }
   CKPT_TRY(Map map, dcp_format().reader->open(io, root, options));
   return named(std::move(map), layout == Layout::torch_dist ? "torch_dist" : "torch_dcp");
@@ -284,7 +301,7 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
                  .message = root + ": metadata.json names a back end that is not known",
                  .file = join_path(root, "metadata.json"),
                  .hint = "save it once with --ckpt-format torch_dist"});
-  CKPT_TRY(Map map, open_tensors(io, root, layout, options));
+  CKPT_TRY(Map map, open_tensors(io, root, entries, layout, options));
   map.format = "megatron";
   map.meta.framework = "megatron";
   assign_slots(map.tensors);
