@@ -38,10 +38,18 @@ constexpr std::array<Archive, 7> kArchives{{{"\x1f\x8b", 0, "a gzip archive", "g
                                             {"PK\3\4", 0, "a zip archive", "unzip"},
                                             {"ustar", kTarMagicAt, "a tar archive", "tar -xf"}}};
 
+constexpr std::string_view kNemo = ".nemo";
+
 std::optional<OtherFile> archive(const Place& place) {
   const std::string name = base_name(place.root);
   for (const Archive& one : kArchives) {
     if (place.first.size() < one.at || !std::string_view(place.first).substr(one.at).starts_with(one.magic)) continue;
+    if (name.ends_with(kNemo) && (one.command == "tar -xf" || one.command == "gunzip -k")) {
+      // Of all releases: a tar file with model_config.yaml and the weights, compressed or not.
+      const std::string folder = name.substr(0, name.size() - kNemo.size());
+      return OtherFile{.what = "an archive of NeMo, whose weights are not read in place",
+                       .hint = fmt::format("unpack it first: mkdir {0} && tar -xf {1} -C {0}", folder, name)};
+    }
     const bool is_tar = name.find(".tar.") != std::string::npos || name.ends_with(".tgz");
     return OtherFile{.what = fmt::format("{}, not a checkpoint", one.name),
                      .hint = fmt::format("unpack it first: {} {}", is_tar ? "tar -xf" : one.command, name),
