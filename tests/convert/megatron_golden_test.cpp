@@ -77,6 +77,13 @@ TEST_F(MegatronGolden, WeightsAndStateOfARunAreThoseThatItSaved) {
   EXPECT_TRUE(source->why.find("names iter_0000002") != std::string::npos) << source->why;
 }
 
+TEST_F(MegatronGolden, LayersOfMultiTokenPredictionHaveTheirState) {
+  const GoldenCase golden = load_golden("megatron/torch_dist_mtp_tp2_pp2");
+  const auto source = open(golden.root);
+  ASSERT_TRUE(source) << source.error().message;
+  expect_truth(*source, golden);
+}
+
 TEST_F(MegatronGolden, FlattenedStateHasTheShapesOfItsWeights) {
   const GoldenCase golden = load_golden("megatron/torch_dist_flattened_tp2_pp2_dp2");
   const auto source = open(golden.root);

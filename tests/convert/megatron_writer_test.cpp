@@ -106,6 +106,18 @@ TEST(MegatronWriter, NamesOfOtherFrameworksAreRefused) {
   EXPECT_NE(refused.error().hint.find("--names megatron"), std::string::npos);
 }
 
+// Those that megatron-core 0.16.1 saves of such a layer, and that of core_attention, which Transformer Engine has.
+TEST(MegatronWriter, LayersOfMultiTokenPredictionHaveExtraStates) {
+  const std::string layer = "mtp.layers.0.transformer_layer.";
+  EXPECT_EQ(*megatron::extra_state_keys({{"mtp.layers.0.eh_proj.weight", {16, 32}},
+                                         {layer + "mlp.linear_fc1.weight", {64, 16}},
+                                         {layer + "self_attention.linear_qkv.weight", {32, 16}}}),
+            (std::vector<std::string>{"mtp.layers.0.eh_proj._extra_state/shard_0_1",
+                                      layer + "mlp.linear_fc1._extra_state/shard_0_1",
+                                      layer + "self_attention.linear_qkv._extra_state/shard_0_1",
+                                      layer + "self_attention.core_attention._extra_state/shard_0_1"}));
+}
+
 TEST(MegatronWriter, EveryLayerAndExpertHasItsExtraStates) {
   EXPECT_EQ(*megatron::extra_state_keys({{"decoder.layers.mlp.experts.experts.linear_fc1.weight", {2, 2, 8, 4}},
                                          {"decoder.layers.mlp.router.weight", {2, 2, 4}},

@@ -5,8 +5,9 @@ import warnings
 import torch
 
 warnings.simplefilter("ignore")
-torch.cuda.current_device = lambda: "cpu"  # megatron-core asks for it, and for nothing else of CUDA
+torch.cuda.current_device = lambda: "cpu"  # megatron-core asks for these, and for nothing else of CUDA
 torch.cuda.synchronize = lambda *_: None
+torch.Tensor.cuda = lambda tensor, *_, **__: tensor
 
 
 def join_group(rank, world, port, tensor, pipeline, expert=1):
@@ -27,15 +28,17 @@ def config_of(args, tensor, pipeline, expert=1):
         pipeline_dtype=torch.bfloat16, gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization=args.normalization,
         add_bias_linear=False, num_moe_experts=args.num_experts, moe_ffn_hidden_size=args.moe_ffn_hidden_size if is_moe else None,
         moe_shared_expert_intermediate_size=args.moe_shared_expert_intermediate_size if is_moe else None, use_cpu_initialization=True,
-        bf16=True, params_dtype=torch.bfloat16, perform_initialization=False)
+        mtp_num_layers=getattr(args, "mtp_num_layers", None), bf16=True, params_dtype=torch.bfloat16, perform_initialization=False)
 
 
 def model_of(args, config):
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec, get_gpt_mtp_block_spec
+    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization=args.normalization)
+    prediction = get_gpt_mtp_block_spec(config, layer, use_transformer_engine=False) if config.mtp_num_layers else None
     return GPTModel(
-        config=config, transformer_layer_spec=get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization=args.normalization),
+        config=config, transformer_layer_spec=layer, mtp_block_spec=prediction,
         vocab_size=args.padded_vocab_size, max_sequence_length=args.max_position_embeddings,
         pre_process=parallel_state.is_pipeline_first_stage(), post_process=parallel_state.is_pipeline_last_stage(),
         share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights, position_embedding_type="rope").bfloat16()

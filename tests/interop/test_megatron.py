@@ -68,7 +68,7 @@ def compare_with_truth(loaded, truth):
 
 
 @pytest.mark.parametrize("run", ["torch_dist_tp2_pp2_dp2", "torch_dist_buckets_tp2_pp2_ep2", "torch_dist_flattened_tp2_pp2_dp2",
-                                 "zarr_tp2_pp2_dp2", "legacy_tp2_pp2",
+                                 "torch_dist_mtp_tp2_pp2", "zarr_tp2_pp2_dp2", "legacy_tp2_pp2",
                                  "legacy_moe_ep2_pp2_dp2", pytest.param("legacy_tp2_pp2_dp2_distopt", marks=pytest.mark.slow)])
 def test_megatron_loads_a_run_at_another_size(ckpt, out, run):
     ckpt("convert", RUNS / run / "ckpt", out / "run", "--to", "megatron")

@@ -21,7 +21,7 @@ constexpr std::string_view kStackedExperts = ".experts.experts.";
 
 /// The module of a weight; "" for one that has no extra state.
 std::string_view module_of(std::string_view name) {
-  if (!name.starts_with("decoder.")) return {};
+  if (!name.starts_with("decoder.") && !name.starts_with(kPredictionLayers)) return {};
   for (const std::string_view member : kMembers) {
     if (!name.ends_with(member)) continue;
     name.remove_suffix(member.size());
