@@ -120,7 +120,7 @@ std::string next_text(const ConvertReport& report, const ConvertRequest& request
   for (const std::string option : {"map", "names", "vocab-size"}) {
     if (words.value(option) != nullptr) facts += fmt::format(" --{} {}", option, shell_path(words.text(option)));
   }
-  return fmt::format("next: ckpt verify {} --against {}{}\n", path, shell_path(request.source), facts);
+  return fmt::format("next: ckpt diff {} {}{}\n", path, shell_path(request.source), facts);
 }
 
 void print_end(Context& context, const ConvertReport& report, const ConvertRequest& request) {

@@ -50,7 +50,7 @@ void print_finite(Context& context, const VerifyReport& report) {
   print_names(context, "not finite", lines);
 }
 
-/// Two digits, but "100" in place of "1e+02".
+/// Two digits, but "100", not "1e+02".
 std::string short_number(double value) {
   const bool is_whole = value >= 100 && value < 1e6;
   return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{:.2g}", value);

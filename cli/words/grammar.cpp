@@ -97,11 +97,11 @@ Verb diff_verb() {
       .most_arguments = 2,
       .summary = "Compare the tensors of two checkpoints",
       .about =
-          {"A and B may be of different formats and layouts. Tensors of one name are compared bit for bit. Of those that "
+          {"A and B may be of different formats and layouts. Tensors of one name are compared bit for bit. For tensors that "
            "differ, ckpt prints how many values do, and how far they are apart: max |a-b|; relative, the greatest |a-b| / "
            "max(|a|, |b|) of one value; and relative norm, the Euclidean norm of the difference divided by that of B's "
-           "values. With more than ten differences, the same tensor of all layers is one line; -v shows each. The checksums "
-           "of A and B are checked on the way. Exit code 1 means a difference, or damage in A.",
+           "values. With more than ten differences, the same tensor of all layers is one line; -v shows each. --map and "
+           "--names apply to B. Exit code 1 means a difference, or damage in A.",
            kPathOrName},
       .aliases = {"compare"},
       .flags =
