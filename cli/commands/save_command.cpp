@@ -37,7 +37,10 @@ Result<ImportRequest> read_save_request(const Words& words) {
   ConvertRequest& conversion = out.conversion;
   conversion.source = words.arguments[0];
   if (conversion.source.empty()) return fail(Errc::usage, "missing SRC");
-  if (out.run.empty()) return fail(Errc::usage, "--run NAME is required");
+  if (out.run.empty())
+    return fail({.code = Errc::usage,
+                 .message = "--run NAME is required",
+                 .hint = "name the run that it belongs to: --run llama8b"});
   while (out.run.ends_with('/')) out.run.pop_back();
   CKPT_TRY(out.step, read_step(words, "step"));
   CKPT_TRY(out.back_to, read_step(words, "back-to"));

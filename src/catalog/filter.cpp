@@ -140,7 +140,7 @@ class Filter::Compiler {
     if (text) {
       if (literal.kind == Token::Kind::word)
         return wrong(literal, fmt::format("expected a quoted string: '{}'", literal.value));
-      if (literal.kind != Token::Kind::text) return wrong(literal, "expected a quoted string");
+      if (literal.kind != Token::Kind::text) return wrong(literal, "expected a quoted string, e.g. 'weights'");
       if (name.value == "state") out.literal = current_state_word(literal.value);
       if (out.op != Op::equal && out.op != Op::unequal) return wrong(sign, "strings can only be compared by == and !=");
     } else if (literal.kind != Token::Kind::word || !read_number(name.value, literal.value, out.number)) {

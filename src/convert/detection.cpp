@@ -131,7 +131,7 @@ std::string hint_hub(Io& io, const std::string& path) {
   const std::size_t slash = path.find('/');
   const bool is_pair = slash != std::string::npos && slash != 0 && slash == path.rfind('/') && slash + 1 < path.size();
   if (!is_pair || path.front() == '.' || path.front() == '~' || io.stat(path.substr(0, slash))) return {};
-  return fmt::format("a model of the Hugging Face Hub? huggingface-cli download {} --local-dir DIR", path);
+  return fmt::format("a model of the Hugging Face Hub? hf download {} --local-dir DIR", path);
 }
 
 std::string hint_formats() {

@@ -103,8 +103,7 @@ Error not_read(const std::string& root, const Found& found) {
 /// The command that copies the files of a URL here.
 std::string download_hint(const std::string& url) {
   const std::string rest = url.substr(url.find("://") + 3);
-  if (url.starts_with("hf://"))
-    return fmt::format("download it first: huggingface-cli download {} --local-dir DIR", rest);
+  if (url.starts_with("hf://")) return fmt::format("download it first: hf download {} --local-dir DIR", rest);
   if (url.starts_with("s3://")) return fmt::format("download it first: aws s3 cp --recursive {} DIR", url);
   if (url.starts_with("gs://")) return fmt::format("download it first: gcloud storage cp -r {} DIR", url);
   if (url.starts_with("http")) return fmt::format("download it first: curl -LO {}", url);

@@ -72,7 +72,7 @@ std::optional<OtherFile> other_file(const Place& place) {
   const std::string text = lowered(head.substr(std::min(head.find_first_not_of(" \t\r\n"), head.size())));
   if (text.starts_with("<!doctype html") || text.starts_with("<html"))
     return OtherFile{.what = "a web page, not a checkpoint: the download failed",
-                     .hint = "download the file itself, e.g. with huggingface-cli download"};
+                     .hint = "download the file itself, e.g. with hf download"};
   if (text.starts_with("<?xml"))
     return OtherFile{.what = "an XML document, not a checkpoint",
                      .hint = "it may be the error page of an object store: read it, and download the file again"};

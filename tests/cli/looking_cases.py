@@ -74,7 +74,7 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
                              ("m.zip", "a zip archive, not a checkpoint", "unzip m.zip"), ("m.tar", "a tar archive", "tar -xf m.tar"),
                              ("m.nemo", "an archive of NeMo", "mkdir m && tar -xf m.nemo -C m"),
                              ("old.nemo", "an archive of NeMo", "tar -xf old.nemo -C old"),
-                             ("page.pt", "a web page, not a checkpoint: the download failed", "huggingface-cli download"),
+                             ("page.pt", "a web page, not a checkpoint: the download failed", "hf download"),
                              ("error.bin", "an XML document", "error page"), ("d.pkl", "a pickle that torch.save did not write", "Python"),
                              ("w.msgpack", "MessagePack", "flax"), ("settings.json", "a JSON file, not a checkpoint", "formats")):
         sh.run("inspect", name, code=12, err=[f"^error: {name}: .*{what}", f"^hint: .*{hint}"])
@@ -84,7 +84,7 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
     for name in ("lfs.safetensors", "lfs.pt"):
         sh.path(name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
         sh.run("inspect", name, code=13, err=[f"^error: {name}: a Git LFS pointer: the data was not downloaded", "^hint: .*git lfs pull"])
-    sh.run("inspect", "hf://gpt2", code=12, err="huggingface-cli download gpt2")
+    sh.run("inspect", "hf://gpt2", code=12, err="hf download gpt2")
     sh.run("inspect", "s3://bucket/run", code=12, err="aws s3 cp --recursive s3://bucket/run DIR")
 
 
@@ -214,7 +214,7 @@ def case_a_path_that_does_not_exist_is_answered_with_the_nearest(sh):
                err=["^error: modul.safetensors: no such file or directory$", r"^hint: did you mean module.safetensors\?$"], not_err="explain")
     sh.run("inspect", "rnus/exp7", code=10, err=r"did you mean runs/exp7\?")
     sh.run("inspect", "runs/ex7/", code=10, err=r"did you mean runs/exp7\?")
-    sh.run("inspect", "meta-llama/Llama-2-7b", code=10, err="huggingface-cli download meta-llama/Llama-2-7b")
+    sh.run("inspect", "meta-llama/Llama-2-7b", code=10, err="hf download meta-llama/Llama-2-7b")
     sh.run("inspect", "runs/quite-different", code=10, not_err="^hint")
 
 

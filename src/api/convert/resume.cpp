@@ -294,8 +294,10 @@ Result<std::vector<Finding>> find_leftovers(Io& io, const std::string& target, c
     if (!partial || partial->target != base_name(path)) continue;
     const std::string where = partial_path(path, partial->id);
     if (partial->id != id)
-      out.push_back({.text = where + " was left by a conversion to this target with other options or another "
-                                     "source; remove it if that conversion is no longer running",
+      out.push_back({.text = where +
+                             " was left by a conversion to this target with other options or another "
+                             "source; 'ckpt repair " +
+                             where + " --apply' removes it unless that conversion is running",
                      .file = where});
     else if (dry_run)
       out.push_back({.text = where + " was left by this conversion; the next run continues from it", .file = where});
