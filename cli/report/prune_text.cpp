@@ -108,7 +108,7 @@ void print_decisions(Context& context, const PrunePlan& plan) {
   Table table{.columns = {{.title = "CHECKPOINT", .shrinks = true, .least = 16},
                           {.title = "SIZE", .right = true},
                           {.title = "DECISION"},
-                          {.title = "WHY", .least = 32, .wraps = true}}};
+                          {.title = "WHY", .least = 24, .wraps = true}}};
   std::size_t left = 0;
   for (const PrunePart& part : plan.parts) {
     const catalog::ShortNames labels(part.entries);

@@ -174,7 +174,7 @@ def case_what_a_command_reads_stays_until_it_has_ended(sh):
     run = store(sh) / "llama"
     first = run / "step-000000001.g1"
     name = sh.run("ls", first, "-q").out.split()[0]
-    for words in (("convert", first, "out", "--to", "safetensors"), ("verify", first), ("export", first, "out", "--to", "npy", "--only", name)):
+    for words in (("convert", first, "out", "--to", "safetensors"), ("export", first, "out", "--to", "npy", "--only", name), ("verify", first)):
         process = stopped_while_reading(sh, *words)
         try:
             prune(sh, "--keep-last", "5", "--apply", code=3, err="step-000000001.g1: kept: being read", out="^0 checkpoints deleted")

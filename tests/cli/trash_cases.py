@@ -241,8 +241,8 @@ def case_names_in_the_trash_tell_saves_of_one_step_apart(sh):
     sh.run("rm", "a@1.g1", *AT, out="^deleted a@1.g1, ")
     sh.run("list", "--trash", *AT, out="^a@1.g1 ")
     sh.run("undelete", "a@1.g1", *AT, out="^restored a@1.g1$")
-    sh.run("rm", "a@1.g2", *AT)
-    sh.run("rm", "a@1.g1", *AT)
+    sh.run("save", source, "--run", "a", "--step", "2", *AT)
+    sh.run("rm", "a@1.g2", "a@1.g1", *AT)
     sh.run("list", "--trash", *AT, out=["^a@1.g1 ", "^a@1.g2 "])
 
 

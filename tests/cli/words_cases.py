@@ -106,7 +106,7 @@ def case_words_of_other_tools_lead_to_the_command(sh):
                        ("upload", "'ckpt save SRC --run RUN' imports a checkpoint"), ("merge", "ckpt does not merge models"),
                        ("watch", "'ckpt status'"), ("stats", "'ckpt verify PATH --finite'"), ("restore", "'ckpt undelete'")):
         sh.run(word, "a", "b", code=2, err=[f"unknown command '{word}'", f"^hint: .*{re.escape(hint)}"])
-    for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("diff", "verify")):
+    for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("compare", "diff")):
         sh.run("help", alias, out=f"^Usage: ckpt {verb} ")
 
 
