@@ -218,7 +218,7 @@ struct InStore {
 std::optional<InStore> find_in_store(Io& io, const std::string& path, catalog::Time now) {
   const auto named = names_in_store(io, ".", false, {path});
   if (!named || !io.stat(join_path(named->store, kStoreDirectory))) return std::nullopt;
-  auto catalog = open_catalog(io, named->store, catalog::Trust::nothing_unseen, now);
+  auto catalog = open_catalog(io, named->store, catalog::Trust::notes, now);
   if (!catalog) return std::nullopt;
   auto entry = find_in_catalog(io, *catalog, named->names.front());
   if (!entry || entry->checkpoint.link) return std::nullopt;
