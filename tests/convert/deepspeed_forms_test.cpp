@@ -71,21 +71,24 @@ std::string stage_zero(const std::string& optimizer) {
                        {"global_steps", integer(8)}}));
 }
 
+/// One flat group of both weights: storage 2 holds the masters, 3 and 4 the moments.
+std::string flat_stage_zero() {
+  return stage_zero(dict(
+      {{"cur_scale", integer(1)},
+       {"optimizer_state_dict",
+        dict({{"state",
+               numbered({dict({{"step", integer(4)}, {"exp_avg", vector("3", 9)}, {"exp_avg_sq", vector("4", 9)}})})},
+              {"param_groups", list({dict({{"lr", integer(1)}, {"params", list({integer(0)})}})})}})},
+       {"fp32_groups_flat", list({vector("2", 9)})}}));
+}
+
 TEST(DeepSpeedFlatStageZero, OneTensorAGroupIsCutAtItsParameters) {
   Tag tag;
-  tag.write(
-      kModel,
-      stage_zero(dict(
-          {{"cur_scale", integer(1)},
-           {"optimizer_state_dict",
-            dict({{"state", numbered({dict(
-                                {{"step", integer(4)}, {"exp_avg", vector("3", 9)}, {"exp_avg_sq", vector("4", 9)}})})},
-                  {"param_groups", list({dict({{"lr", integer(1)}, {"params", list({integer(0)})}})})}})},
-           {"fp32_groups_flat", list({vector("2", 9)})}})),
-      {floats(0, 6), floats(10, 3), floats(100, 9), floats(200, 9), floats(300, 9)});
+  tag.write(kModel, flat_stage_zero(),
+            {floats(100, 6), floats(106, 3), floats(100, 9), floats(200, 9), floats(300, 9)});
   const auto map = tag.open();
   ASSERT_TRUE(map.has_value()) << map.error().message;
-  EXPECT_EQ(tag.bytes(*map, "a"), floats(0, 6));
+  EXPECT_EQ(tag.bytes(*map, "a"), floats(100, 6));
   EXPECT_EQ(tag.bytes(*map, "optimizer.state.a.master"), floats(100, 6));
   EXPECT_EQ(tag.bytes(*map, "optimizer.state.b.master"), floats(106, 3));
   EXPECT_EQ(tag.bytes(*map, "optimizer.state.a.exp_avg"), floats(200, 6));
@@ -93,6 +96,16 @@ TEST(DeepSpeedFlatStageZero, OneTensorAGroupIsCutAtItsParameters) {
   EXPECT_EQ(map->tensors[find_tensor(*map, "optimizer.state.a.master")].shape, (Shape{2, 3}));
   EXPECT_NE(find_object(*map, "optimizer.group_state"), nullptr);
   EXPECT_TRUE(map->findings.empty());
+}
+
+TEST(DeepSpeedFlatStageZero, MastersThatAreNotThoseOfTheWeightsInOrderAreGivenToNone) {
+  Tag tag;
+  tag.write(kModel, flat_stage_zero(),
+            {floats(103, 6), floats(100, 3), floats(100, 9), floats(200, 9), floats(300, 9)});  // b, then a
+  const auto map = tag.open();
+  ASSERT_TRUE(map.has_value()) << map.error().message;
+  EXPECT_FALSE(has_tensor(*map, "optimizer.state.a.master"));
+  EXPECT_FALSE(map->findings.empty());
 }
 
 TEST(DeepSpeedFlatStageZero, FlatStateOfAnotherLengthThanTheMasterIsCorrupt) {
