@@ -44,11 +44,11 @@ TEST(Words, DiffComparesTwoCheckpoints) {
   for (const auto& words : std::vector<std::vector<std::string>>{{"diff", "a", "b"}, {"-q", "compare", "a", "b"}}) {
     const Parsed parsed = parse(words);
     ASSERT_FALSE(parsed.error) << parsed.error->message;
-    EXPECT_EQ(parsed.words.verb->name, "verify");
-    EXPECT_EQ(parsed.words.arguments, std::vector<std::string>{"a"});
-    EXPECT_EQ(parsed.words.text("against"), "b");
+    EXPECT_EQ(parsed.words.verb->name, "diff");
+    EXPECT_EQ(parsed.words.arguments, (std::vector<std::string>{"a", "b"}));
   }
-  EXPECT_EQ(parse({"verify", "a", "b"}).words.text("against"), "");
+  EXPECT_TRUE(parse({"diff", "a"}).error);
+  EXPECT_TRUE(parse({"diff", "a", "b", "c"}).error);
 }
 
 TEST(Words, SynonymsMeanTheirValues) {

@@ -115,7 +115,7 @@ TEST(DeepSpeedFlatStageZero, FlatStateOfAnotherLengthThanTheMasterIsCorrupt) {
                 {{"optimizer_state_dict", dict({{"state", numbered({dict({{"exp_avg", vector("3", 8)}})})},
                                                 {"param_groups", list({dict({{"params", list({integer(0)})}})})}})},
                  {"fp32_groups_flat", list({vector("2", 9)})}})),
-            {floats(0, 6), floats(10, 3), floats(100, 9), floats(200, 8)});
+            {floats(100, 6), floats(106, 3), floats(100, 9), floats(200, 8)});
   const auto map = tag.open();
   ASSERT_FALSE(map.has_value());
   EXPECT_EQ(map.error().code, Errc::corrupt);
