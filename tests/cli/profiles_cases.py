@@ -30,7 +30,7 @@ def case_the_names_are_verified_against_the_run(sh):
     run = sh.checkpoint(RUN)
     got = sh.run("convert", run, "hf", "--to", "safetensors", "--names", "hf")
     proposed = got.out.splitlines()[-1].removeprefix("next: ckpt ")
-    check(proposed == f"verify hf --against {run} --names hf", proposed)
+    check(proposed == f"diff hf {run} --names hf", proposed)
     sh.run(*proposed.split(), out="156 identical, 0 different, 0 only here, 0 only there")
     listed = sh.run("ls", run, "--names", "hf", "-q").out
     check(set(listed.splitlines()) >= names(sh, "hf"), listed)
