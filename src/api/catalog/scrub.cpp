@@ -17,6 +17,7 @@
 #include "convert/foreign_names.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/utf8.hpp"
@@ -210,18 +211,19 @@ class Scrubber {
   const VerifyRequest verify_;
 };
 
-/// The checkpoint of a store that is at this path.
+/// The checkpoint of ours that is at this path in a store. No other place of the store is read.
 struct InStore {
   std::string store;
   Entry entry;
 };
-std::optional<InStore> find_in_store(Io& io, const std::string& path, catalog::Time now) {
+std::optional<InStore> find_in_store(Io& io, const std::string& path) {
   const auto named = names_in_store(io, ".", false, {path});
   if (!named || !io.stat(join_path(named->store, kStoreDirectory))) return std::nullopt;
-  auto catalog = open_catalog(io, named->store, catalog::Trust::notes, now);
-  if (!catalog) return std::nullopt;
-  auto entry = find_in_catalog(io, *catalog, named->names.front());
-  if (!entry || entry->checkpoint.link) return std::nullopt;
+  const std::string& place = named->names.front();
+  if (!CheckpointName::parse(base_name(place))) return std::nullopt;
+  const std::string run = parent_path(place);
+  auto entry = catalog::read_entry(io, named->store, {.run = run.empty() ? "." : run, .name = base_name(place)});
+  if (!entry) return std::nullopt;
   return InStore{named->store, *std::move(entry)};
 }
 
@@ -261,7 +263,7 @@ std::optional<catalog::Time> last_scrub(const Entry& entry) {
 Result<VerifyReport> verify_recorded(Session& session, const VerifyRequest& request, const std::string& by,
                                      const std::function<catalog::Time()>& clock) {
   const bool counts = !request.quick && request.against.empty() && session.rules == nullptr;
-  auto found = counts ? find_in_store(session.io, request.path, clock()) : std::nullopt;
+  auto found = counts ? find_in_store(session.io, request.path) : std::nullopt;
   if (!found) return verify(session, request);
   const ScrubRequest scrubbed{.store = found->store, .by = by, .clock = clock};
   CKPT_TRY(ScrubItem item, Scrubber(session, scrubbed, request).look({.entry = std::move(found->entry)}));

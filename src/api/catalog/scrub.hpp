@@ -69,7 +69,7 @@ struct ScrubReport {
 Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
                           const std::function<void(const ScrubItem&)>& each);
 
-/// Verifies one checkpoint, as `verify`. If the path is that of a checkpoint in a store, and no other checkpoint is
+/// Verifies one checkpoint, as `verify`. If the path is that of a checkpoint of ours in a store, and no other is
 /// compared with it, the result is recorded there as by `scrub`; that it cannot be is a note in the report. Not
 /// collective.
 /// errors  as verify
