@@ -21,7 +21,7 @@ Result<SimulateRequest> read_simulate_request(const Words& words, const std::str
     return fail({.code = Errc::usage,
                  .message = fmt::format("{} needs --interval STEPS and --until STEPS",
                                         words.on("simulate") ? "--simulate" : "ckpt policy simulate"),
-                 .hint = "--interval 1000 --until 100000 simulates a save every 1000 steps up to step 100000"});
+                 .hint = "--interval 1000 --until 100000: a save every 1000 steps, up to step 100000"});
   CKPT_TRY(out.interval, parse_count(words.text("interval"), 1, INT64_MAX));
   CKPT_TRY(out.until, parse_count(words.text("until"), 1, INT64_MAX));
   if (const std::string time = words.text("step-time"); !time.empty()) {

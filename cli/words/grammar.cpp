@@ -81,7 +81,7 @@ Verb export_verb() {
 Flag rtol_flag() {
   return {.name = "rtol",
           .value = "R",
-          .help = "values a, b with |a-b| <= A + R |b| do not count as different (default: 0)",
+          .help = "tolerance: a and b are equal if |a-b| <= A + R |b| (default: 0)",
           .guesses = {"tolerance", "rel", "relative", "epsilon", "eps"}};
 }
 
@@ -97,11 +97,11 @@ Verb diff_verb() {
       .most_arguments = 2,
       .summary = "Compare the tensors of two checkpoints",
       .about =
-          {"A and B may be of different formats and layouts. Tensors of one name are compared bit for bit. For tensors that "
-           "differ, ckpt prints how many values do, and how far they are apart: max |a-b|; relative, the greatest |a-b| / "
-           "max(|a|, |b|) of one value; and relative norm, the Euclidean norm of the difference divided by that of B's "
-           "values. With more than ten differences, the same tensor of all layers is one line; -v shows each. --map and "
-           "--names apply to B. Exit code 1 means a difference, or damage in A.",
+          {"A and B can have any format and layout. Tensors with the same name are compared bit for bit. For each difference, "
+           "ckpt prints the number of differing values and their distance: max |a-b|; relative, the largest |a-b| / max(|a|, "
+           "|b|); and relative norm, the Euclidean norm of a-b divided by that of b. If more than ten tensors differ, the same "
+           "tensor of all layers shares one line; -v lists each. --map and --names apply to B. Exit code 1 means a difference, "
+           "or damage in A.",
            kPathOrName},
       .aliases = {"compare"},
       .flags =

@@ -146,7 +146,7 @@ std::string hint_revision(const Place& place) {
   if (!revisions || revisions->empty()) return {};
   const auto main = place.head("refs/main", 64);
   const bool is_there = main && std::ranges::find(*revisions, *main, &DirEntry::name) != revisions->end();
-  return fmt::format("a model in the cache of the Hugging Face Hub: give the path of a revision, {}",
+  return fmt::format("a Hugging Face Hub cache entry: give the path of a revision, {}",
                      join_path(join_path(place.root, "snapshots"), is_there ? *main : revisions->front().name));
 }
 

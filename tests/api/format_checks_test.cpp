@@ -380,6 +380,17 @@ class FormatChecks : public testing::Test {
     return told;
   }
 
+  /// A tensor's bytes in the safetensors file that the checkpoint is converted to.
+  std::string converted(const Tree& tree, const std::string& tensor) {
+    const std::string target = tree.root() + ".safetensors";
+    Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
+    const auto done = convert(session, {.source = tree.root(), .target = target});
+    if (!done) return "error: " + done.error().message;
+    const auto source = open_source(*io_, target, "", {});
+    if (!source) return "error: " + source.error().message;
+    return gather(source->map, target, find_tensor(source->map, tensor)).bytes;
+  }
+
   std::unique_ptr<Io> io_ = open_io(IoKind::threads, 8).value();
   std::unique_ptr<Comm> comm_ = Comm::solo();
 };
@@ -461,14 +472,7 @@ TEST_F(FormatChecks, ALaterMinorVersionIsReadAndWhatItAddsIsIgnored) {
 
 TEST_F(FormatChecks, ColumnsOfAPackedTensorAreConverted) {
   const Tree tree;
-  const std::string target = tree.root() + ".safetensors";
-  Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
-  const auto done = convert(session, {.source = tree.root(), .target = target});
-  ASSERT_TRUE(done) << done.error().message;
-  const auto source = open_source(*io_, target, "", {});
-  ASSERT_TRUE(source) << source.error().message;
-  const std::size_t packed = find_tensor(source->map, "d.packed");
-  EXPECT_EQ(gather(source->map, target, packed).bytes, sample().bytes[3]);
+  EXPECT_EQ(converted(tree, "d.packed"), sample().bytes[3]);
 }
 
 TEST_F(FormatChecks, VerifySaysThatItComparedCopies) {
@@ -486,13 +490,7 @@ TEST_F(FormatChecks, AConversionTakesTheCopyOfTheLowestWriter) {
   other[data_begin(tree, kOther)] ^= 1;  // c.copies is its first entry
   tree.file(kOther, other);
   EXPECT_EQ(verify_at(tree.root()).code, 1);
-  const std::string target = tree.root() + ".safetensors";
-  Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
-  const auto done = convert(session, {.source = tree.root(), .target = target});
-  ASSERT_TRUE(done) << done.error().message;
-  const auto source = open_source(*io_, target, "", {});
-  ASSERT_TRUE(source) << source.error().message;
-  EXPECT_EQ(gather(source->map, target, find_tensor(source->map, "c.copies")).bytes, sample().bytes[2]);
+  EXPECT_EQ(converted(tree, "c.copies"), sample().bytes[2]);
 }
 
 TEST_F(FormatChecks, TheTextThatIdentifiesADataFileIsComparedByItsMembers) {
@@ -520,13 +518,7 @@ TEST_F(FormatChecks, AnAliasMayHaveTheNameThatNoTensorMayHave) {
   const ReportedFlag verified = verify_at(tree.root());
   EXPECT_EQ(verified.code, 0) << verified.text;
   // In a safetensors file an entry of this name would be the file's metadata.
-  const std::string target = tree.root() + ".safetensors";
-  Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 30, .threads = 2};
-  const auto done = convert(session, {.source = tree.root(), .target = target});
-  ASSERT_TRUE(done) << done.error().message;
-  const auto source = open_source(*io_, target, "", {});
-  ASSERT_TRUE(source) << source.error().message;
-  EXPECT_EQ(gather(source->map, target, find_tensor(source->map, "a.whole")).bytes, sample().bytes[0]);
+  EXPECT_EQ(converted(tree, "a.whole"), sample().bytes[0]);
 }
 
 }  // namespace

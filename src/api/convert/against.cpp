@@ -124,9 +124,7 @@ class Comparison {
     if (here_.tensors.empty() && there_.tensors.empty())
       return fail(Errc::unsupported, "nothing to compare: neither checkpoint has a tensor");
     if (names_here_.all().empty() && names_there_.all().empty())
-      return fail(Errc::not_found,
-                  fmt::format("nothing to compare: neither checkpoint has a tensor that matches --only {}",
-                              fmt::join(request_.only, ", ")));
+      return fail(Errc::not_found, fmt::format("no tensor matches --only {}", fmt::join(request_.only, ", ")));
     pair_up();
     CKPT_TRY(const auto bad, compare_tensors(session_, left(), right(), pairs_, "compare"));
     for (const std::size_t i : bad) {

@@ -232,7 +232,7 @@ tl::unexpected<Error> without_ranks(const std::string& root, const LocalFiles& f
                .message = fmt::format("{}: local files of iteration {} are missing for {} of {} ranks: {}", root,
                                       files.iteration, names.count(), world, names.text()),
                .file = root,
-               .hint = "each node keeps those of its own ranks: copy the folders of all nodes into one directory"});
+               .hint = "each node stores only its own ranks: copy the folders from all nodes into one directory"});
 }
 
 }  // namespace

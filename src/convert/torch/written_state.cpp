@@ -352,10 +352,11 @@ class StateBuilder {
     if (items.empty()) return;
     out_.dropped.push_back(
         {.severity = Severity::warning,
-         .text = fmt::format("{} of a class that ckpt does not know, written as bytes (uint8), each a torch.save file: "
-                             "{}",
-                             items.size() == 1 ? "a Python object" : fmt::format("{} Python objects", items.size()),
-                             name_list(items))});
+         .text =
+             fmt::format("{} of a class that ckpt does not know, written as bytes (uint8), one torch.save file each: "
+                         "{}",
+                         items.size() == 1 ? "a Python object" : fmt::format("{} Python objects", items.size()),
+                         name_list(items))});
   }
 
   const WriteRequest& request_;

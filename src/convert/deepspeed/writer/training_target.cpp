@@ -399,7 +399,7 @@ class Preparation {
         first = &entry;
         group.values = entry.values;
         if (universal_)
-          note("left out: numbers of the optimizer besides its step, which universal folders cannot hold: " +
+          note("left out: optimizer values other than the step, which universal folders cannot hold: " +
                entry.values.front().first);
       }
       if (out_.stage == 0 && !universal_) continue;
