@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands/commands.hpp"
+#include "cli/output/paragraph.hpp"
 #include "cli/process/build_id.hpp"
 #include "cli/words/manual.hpp"
 #include "format/text/json.hpp"

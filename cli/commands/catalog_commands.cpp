@@ -65,7 +65,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
     std::string out;
     std::uint64_t left_out = 0;
     for (const catalog::Entry& entry : entries) {
-      const std::string name = entry_name(entry);
+      const std::string name = listing.names.of(entry);
       const bool shows = printable(name) == name;  // else it would be printed as another name
       if (shows) out += name + "\n";
       left_out += shows ? 0 : 1;
@@ -89,7 +89,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
                      : fmt::format("none of {} in the store matches\n", format_counted(listing.total, "checkpoint")));
     return;
   }
-  const Table table = entry_table(entries, context.settings.sizes, now);
+  const Table table = entry_table(listing, context.settings.sizes, now);
   const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
     const bool is_state = table.columns[column].title == "STATE";
     return is_state ? context.console.paint_out(state_ink(cell), text) : std::string(text);

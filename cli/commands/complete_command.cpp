@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "api/catalog/store_names.hpp"
+#include "catalog/trash/trash.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/words/store_options.hpp"
 
@@ -22,6 +23,7 @@ bool is_plain(std::string_view name) {
 struct Line {
   std::string store{};
   std::string first{};  ///< the first argument of the command
+  const Verb* verb = nullptr;
 };
 
 /// bash splits RUN@STEP at @.
@@ -40,8 +42,8 @@ std::vector<std::string> joined_names(std::span<const std::string> words) {
 
 Line read_line(std::span<const std::string> given, std::string store) {
   const std::vector<std::string> words = joined_names(given);
-  Line out{.store = std::move(store)};
   const Verb* verb = words.empty() ? nullptr : find_verb(words.front());
+  Line out{.store = std::move(store), .verb = verb};
   for (std::size_t i = 1; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (word.starts_with("--store=")) {
@@ -66,7 +68,9 @@ std::vector<std::string> names_of(Io& io, const std::string& kind, const Line& l
     auto names = tensor_names(io, path, "");
     return names ? *std::move(names) : std::vector<std::string>{};
   }
-  StoreNames names = store_names(io, line.store);
+  const bool in_trash = line.verb != nullptr && line.verb->name == "undelete";
+  StoreNames names = store_names(io, in_trash ? catalog::trash_path(line.store) : line.store);
+  if (in_trash) std::erase_if(names.checkpoints, [](const std::string& name) { return name.ends_with("@latest"); });
   if (kind == "runs") return std::move(names.runs);
   if (kind == "checkpoints") return std::move(names.checkpoints);
   if (kind == "tags") return std::move(names.tags);

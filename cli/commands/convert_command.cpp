@@ -145,7 +145,8 @@ void print_end(Context& context, const ConvertReport& report, const ConvertReque
                     format_size(report.read_bytes, sizes), format_size(report.planned_memory, sizes), report.id));
   if (context.settings.verbose > 1)
     for (const auto& [path, bytes] : report.files)
-      say(context, fmt::format("file    {}  {}\n", printable(path), format_size(bytes, sizes)));
+      say(context, fmt::format("file    {}  {}\n", printable(path.empty() ? base_name(report.target) : path),
+                               format_size(bytes, sizes)));
   say(context, next_text(report, request, context.words));
 }
 
@@ -191,7 +192,7 @@ Answer run_convert(Context& context) {
   const auto show_plan = [&](const ConvertReport& report) {
     if (plan_shown || report.already_done) return;
     plan_shown = true;
-    say(context, plan_text(report, context.settings.sizes));
+    say_fitted(context, plan_text(report, context.settings.sizes), 8);
     say(context, replaced_text(report, report.dry_run || context.settings.verbose > 0, context.settings.sizes));
     print_findings(context, report.notes);
     findings_shown = report.notes.size();

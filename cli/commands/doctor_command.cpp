@@ -23,6 +23,7 @@ namespace {
 struct Asked {
   DoctorRequest request;
   std::optional<std::uint64_t> save_bytes{};  ///< of the next save
+  bool system = false;                        ///< advice about the root file system too
 };
 
 struct Findings {
@@ -34,7 +35,8 @@ Result<Asked> read_doctor_request(const Words& words) {
   if (const Value* store = words.value("store");
       !words.arguments.empty() && store != nullptr && store->origin == "--store")
     return fail(Errc::usage, "DIR and --store cannot be used together");
-  Asked out{.request = {.path = words.arguments.empty() ? store_of(words) : words.arguments[0], .now = now()}};
+  Asked out{.request = {.path = words.arguments.empty() ? store_of(words) : words.arguments[0], .now = now()},
+            .system = words.on("system")};
   const auto size_of = [&](std::string_view flag) -> Result<std::optional<std::uint64_t>> {
     const Value* value = words.value(flag);
     if (value == nullptr) return std::nullopt;
@@ -48,9 +50,9 @@ Result<Asked> read_doctor_request(const Words& words) {
   return out;
 }
 
-Findings find(const DoctorReport& report, std::optional<std::uint64_t> save_bytes) {
+Findings find(const DoctorReport& report, const Asked& asked) {
   Findings out{.all = diagnose(report.machine)};
-  std::ranges::move(diagnose(report.volume, save_bytes), std::back_inserter(out.all));
+  std::ranges::move(diagnose(report.volume, asked.save_bytes, asked.system), std::back_inserter(out.all));
   if (report.store) std::ranges::move(diagnose(*report.store), std::back_inserter(out.all));
   out.healthy = std::ranges::none_of(out.all, [](const Diagnosis& one) { return one.health == Health::fail; });
   return out;
@@ -116,7 +118,7 @@ Answer run_doctor(Context& context) {
   if (!asked) return failed(std::move(asked).error());
   auto report = ask_alone(context, [&](Session& session) { return doctor(session, asked->request); });
   if (!report) return failed(std::move(report).error());
-  const Findings findings = find(*report, asked->save_bytes);
+  const Findings findings = find(*report, *asked);
   Answer out;
   out.exit_code = findings.healthy ? 0 : exit_code(Errc::differs);
   if (context.settings.json) {

@@ -6,7 +6,6 @@
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
-#include "cli/words/manual.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt::cli {
@@ -104,28 +103,11 @@ Error incomplete(const InspectReport& report) {
           .hint = is_virtual ? "put the file back as it was, or convert its checkpoint again" : ""};
 }
 
-/// Lines that are wider than the terminal are wrapped, below their text.
-std::string fitted(std::string_view text, std::size_t width) {
-  constexpr std::size_t kLabel = 14;  // "  converts to "
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (text_width(line) <= width) {
-      out.append(line) += '\n';
-    } else if (line.starts_with("  ") && line.size() > kLabel) {
-      out.append(line.substr(0, kLabel)) += wrapped(line.substr(kLabel), kLabel, width).substr(kLabel);
-    } else {
-      out += wrapped(line, 0, width);
-    }
-  }
-  return out;
-}
-
 void print_report(Context& context, const InspectReport& report, bool with_files) {
   const SizeStyle sizes = context.settings.sizes;
-  std::string out = first_line(report);
+  constexpr std::size_t kLabel = 14;  // "  converts to "
+  say_fitted(context, first_line(report), 2);
+  std::string out;
   if (!report.is_readable) out += fmt::format("  {:<11} {}; reading it is not supported\n", "is", report.summary);
   if (!report.why.empty()) out += fmt::format("  {:<11} {}\n", "detected", printable(report.why));
   if (!report.root.empty() && report.root != report.path.substr(0, report.path.find_last_not_of('/') + 1))
@@ -155,7 +137,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
   if (!report.can_become.empty() && report.smallest_memory != 0)
     out += fmt::format("   (needs at least {} of memory)", format_size(report.smallest_memory, sizes));
   if (!report.can_become.empty()) out += "\n";
-  say(context, fitted(out, context.console.table_width()));
+  say_fitted(context, out, kLabel);
   print_findings(context, report.findings);
   if (with_files) {
     const bool tsv = context.words.on("tsv");

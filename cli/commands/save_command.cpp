@@ -135,7 +135,7 @@ Answer run_save(Context& context) {
   } else {
     open.session().planned = [&](const ConvertReport& planned) {
       if (planned.already_done) return;
-      say(context, plan_text(planned, context.settings.sizes));
+      say_fitted(context, plan_text(planned, context.settings.sizes), 8);
       print_findings(context, planned.notes);
       findings_shown = planned.notes.size();
     };

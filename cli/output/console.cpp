@@ -144,11 +144,7 @@ void Console::out(std::string_view given) {
     return;
   }
   wipe();
-  for (std::string_view rest = log_ != nullptr ? text : ""; !rest.empty();) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    log_locked(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  log_lines_locked(text);
   const std::string plain = ascii_ && out_terminal_ ? to_ascii(text) : std::string();
   const std::string_view shown = plain.empty() ? text : plain;
   const bool written = std::fwrite(shown.data(), 1, shown.size(), stdout) == shown.size();
@@ -165,7 +161,7 @@ void Console::err(std::string_view given) {
     return;
   }
   wipe();
-  log_locked(line);
+  log_lines_locked(line);
   // One write a line: lines of several processes then never mix.
   std::string whole = ascii_ && err_terminal_ ? to_ascii(line) : line;
   whole.push_back('\n');
@@ -224,6 +220,14 @@ void Console::moving(std::string_view line) {
 void Console::log(std::string_view line) {
   const std::scoped_lock lock(mutex_);
   log_locked(line);
+}
+
+void Console::log_lines_locked(std::string_view text) {
+  while (log_ != nullptr && !text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    log_locked(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
 }
 
 void Console::log_locked(std::string_view line) {

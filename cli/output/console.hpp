@@ -40,6 +40,7 @@ class Console {
   bool is_width_known() const { return out_terminal_ || width_given_; }  ///< by a terminal, or COLUMNS
   /// Columns for a table on standard output: those of the terminal; in a pipe nothing is shortened.
   std::size_t table_width() const { return out_terminal_ ? width_ : SIZE_MAX; }
+  std::size_t error_width() const { return err_terminal_ ? width_ : SIZE_MAX; }  ///< the same of standard error
 
   /// Control characters of a text other than line breaks, tabs and the inks below are shown as '?'.
   void out(std::string_view text);     ///< to standard output
@@ -65,6 +66,7 @@ class Console {
   static std::string paint(bool color, Ink ink, std::string_view text);
   void wipe();
   void log_locked(std::string_view line);
+  void log_lines_locked(std::string_view text);
 
   Options options_;
   bool out_terminal_ = false;

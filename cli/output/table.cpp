@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cli/output/console.hpp"
+#include "cli/output/paragraph.hpp"
 #include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
@@ -44,27 +45,6 @@ std::vector<std::size_t> filled_columns(const Table& table) {
 std::string shortened(std::string_view cell, std::size_t width, bool keeps_head) {
   if (!keeps_head) return shorten(cell, width);
   return std::string(cell.substr(0, bytes_of_columns(cell, width - 1, false))) + "…";
-}
-
-/// By words, in lines of at most `width` columns where words allow; lines after the first begin with `indent` blanks.
-std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
-  std::string out;
-  std::size_t used = 0;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(word.size() + 1, text.size()));
-    const bool breaks = used != 0 && used + 1 + text_width(word) > width;
-    if (breaks) {
-      out += "\n" + std::string(indent, ' ');
-      used = 0;
-    } else if (used != 0) {
-      out += ' ';
-      ++used;
-    }
-    out += word;
-    used += text_width(word);
-  }
-  return out;
 }
 
 /// The fewest columns that one of this width can have.
@@ -141,7 +121,8 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
       if (too_wide) ++out.shortened;
       std::string text =
           padded(too_wide ? shortened(cell, widths[i], column.keeps_head) : cell, widths[i], column.right, i == last);
-      if (column.wraps && i == last && !is_title) text = wrapped(cell, widths[i], indent);
+      if (column.wraps && i == last && !is_title)
+        text = fitted(std::string(indent, ' ') + cell, indent, indent + widths[i]).substr(indent);
       indent += widths[i] + 2;
       out.text += paint && !is_title ? paint(shown[i], cell, text) : text;
       if (i != last) out.text += "  ";

@@ -81,10 +81,6 @@ std::string pin_cell(const catalog::Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::string entry_name(const catalog::Entry& entry) {
-  return entry.checkpoint.run + "@" + entry.name;
-}
-
 std::string policy_text(const std::string& policy) {
   if (policy == "ckpt rm") return "with ckpt rm";
   constexpr std::string_view kOf = " of ";
@@ -133,7 +129,8 @@ std::string step_cell(const catalog::Entry& entry, const catalog::ShortNames& na
   return names.of(entry).substr(entry.checkpoint.run.size() + 1);
 }
 
-Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, catalog::Time now) {
+Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time now) {
+  const std::vector<catalog::Entry>& entries = listing.entries;
   Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 10},
                         {.title = "STEP", .right = true},
                         {.title = "STATE"},
@@ -148,12 +145,11 @@ Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, c
                         {.title = "ID", .drops = true}}};
   // One format goes without saying, if it is ours.
   const bool others = std::ranges::any_of(entries, &catalog::Entry::foreign);
-  const catalog::ShortNames names(entries);
   out.rows.reserve(entries.size());
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     const auto verified = entry.last(catalog::Mark::Kind::verified);
-    out.rows.push_back({printable(checkpoint.run), step_cell(entry, names), std::string(listed_state(entry)),
+    out.rows.push_back({printable(checkpoint.run), step_cell(entry, listing.names), std::string(listed_state(entry)),
                         age_text(checkpoint.created, now), format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
                         verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
                         printable(joined(checkpoint.tags)), others ? entry.format : "",

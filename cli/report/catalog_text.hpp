@@ -12,11 +12,8 @@
 
 namespace ckpt::cli {
 
-/// The form that other commands accept: "llama8b@step-000001000.g7".
-std::string entry_name(const catalog::Entry& entry);
-
 /// For people: sizes and ages, narrow columns.
-Table entry_table(const std::vector<catalog::Entry>& entries, SizeStyle sizes, catalog::Time now);
+Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time now);
 /// For programs: bytes and times.
 Table entry_values(const std::vector<catalog::Entry>& entries);
 /// The colour of a word in the column STATE.

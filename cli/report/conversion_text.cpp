@@ -35,14 +35,14 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
   std::string out = "source  " + report.source_format;
   if (!report.source_variant.empty()) out += " " + printable(report.source_variant);
   if (!report.source_chosen.empty()) out += ", " + printable(report.source_chosen);
-  out += fmt::format("      target  {}, {}: {}\n", report.target_format, format_counted(report.files.size(), "file"),
+  out += fmt::format("\ntarget  {}, {}: {}\n", report.target_format, format_counted(report.files.size(), "file"),
                      printable(report.target));
   out += fmt::format("plan    read {} → write {} · {} · memory limit {}", format_size(report.source_bytes, sizes),
                      format_size(report.target_bytes, sizes), format_counted(report.tensor_count, "tensor"),
                      format_size(report.memory_bound, sizes));
   if (report.ranks > 1) out += fmt::format(" each · {} ranks", report.ranks);
   if (report.free_bytes_after != 0)
-    out += fmt::format(" · free after: {}", format_size(report.free_bytes_after, sizes));
+    out += fmt::format("\nfree    {} after it", format_size(report.free_bytes_after, sizes));
   if (report.referenced_files != 0)
     out += fmt::format("\nrefers  to {} of the source, {}, not copied: keep {} unchanged",
                        format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes),

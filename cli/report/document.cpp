@@ -54,11 +54,13 @@ void put(json::Writer& out, const std::vector<Finding>& findings) {
   out.end_array();
 }
 
-void put(json::Writer& out, const std::vector<std::pair<std::string, std::uint64_t>>& files) {
+/// The files of `checkpoint`; one that is itself a file goes by its name.
+void put(json::Writer& out, const std::vector<std::pair<std::string, std::uint64_t>>& files,
+         std::string_view checkpoint) {
   out.begin_array();
   for (const auto& [path, bytes] : files) {
     out.begin_object();
-    put_text(out, "path", path);
+    put_text(out, "path", path.empty() ? base_name(checkpoint) : path);
     out.member("bytes", bytes).end_object();
   }
   out.end_array();
@@ -76,8 +78,8 @@ void put(json::Writer& out, const ConvertReport& report, const ConvertRequest& r
   out.member("format", report.target_format);
   put_optional(out, "id", report.id);
   out.member("bytes", report.target_bytes);
-  put(out.key("files"), report.files);
-  put(out.key("replaced"), report.replaced);
+  put(out.key("files"), report.files, report.target);
+  put(out.key("replaced"), report.replaced, report.target);
   out.member("referenced_files", report.referenced_files).member("referenced_bytes", report.referenced_bytes);
   out.member("free_bytes_after", report.free_bytes_after).end_object();
   out.member("already_done", report.already_done).member("dry_run", report.dry_run).member("partial", report.partial);
@@ -110,8 +112,8 @@ void put(json::Writer& out, const LoadReport& report, const LoadRequest& request
   out.key("target").begin_object();
   put_text(out, "path", conversion.target);
   out.member("format", conversion.target_format).member("bytes", conversion.target_bytes);
-  put(out.key("files"), conversion.files);
-  put(out.key("replaced"), conversion.replaced);
+  put(out.key("files"), conversion.files, conversion.target);
+  put(out.key("replaced"), conversion.replaced, conversion.target);
   out.end_object().member("already_done", conversion.already_done).member("dry_run", conversion.dry_run);
   out.member("partial", conversion.partial).key("tensors").begin_array();
   for (const LoadedTensor& tensor : report.tensors) {
@@ -217,7 +219,7 @@ void put(json::Writer& out, const InspectReport& report, bool with_files) {
       .member("file_bytes", report.file_bytes)
       .member("referenced_files", report.referenced_files)
       .member("referenced_bytes", report.referenced_bytes);
-  if (with_files) put(out.key("files"), report.files);
+  if (with_files) put(out.key("files"), report.files, report.path);
   out.member("can_become", report.can_become).member("smallest_memory_bytes", report.smallest_memory);
   out.member("stores_hashes", report.stores_hashes).member("stores_checksums", report.stores_checksums);
   put(out.key("findings"), report.findings);

@@ -6,7 +6,7 @@
 #include <array>
 #include <cctype>
 
-#include "cli/words/manual.hpp"
+#include "cli/output/paragraph.hpp"
 
 namespace ckpt::cli {
 namespace {

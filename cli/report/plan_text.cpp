@@ -6,11 +6,11 @@
 #include <charconv>
 #include <cmath>
 
+#include "cli/output/paragraph.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/curve_text.hpp"
 #include "cli/report/disk_text.hpp"
 #include "cli/text/units.hpp"
-#include "cli/words/manual.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {

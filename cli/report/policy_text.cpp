@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "catalog/interval_policy.hpp"
-#include "cli/words/manual.hpp"
+#include "cli/output/paragraph.hpp"
 #include "format/text/glob.hpp"
 
 namespace ckpt::cli {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cli/output/paragraph.hpp"
 #include "format/text/utf8.hpp"
 
 namespace ckpt::cli {
@@ -20,14 +21,25 @@ void take_warnings(Answer& answer, const std::vector<Finding>& findings) {
     if (finding.severity != Severity::note) answer.warnings.push_back(finding);
 }
 
+namespace {
+
+/// "shards/a.safetensors" of a path: a text that has these names the file.
+std::string_view last_two_parts(std::string_view path) {
+  const std::size_t last = path.rfind('/');
+  const std::size_t before = last == 0 || last == path.npos ? path.npos : path.rfind('/', last - 1);
+  return before == path.npos ? path : path.substr(before + 1);
+}
+
+}  // namespace
+
 std::string finding_text(const Finding& finding) {
   std::string out = printable(finding.text);
-  const auto append = [&](std::string_view name, const std::string& value) {
-    if (!value.empty() && finding.text.find(value) == std::string::npos)
+  const auto append = [&](std::string_view name, const std::string& value, std::string_view named_as) {
+    if (!value.empty() && finding.text.find(named_as) == std::string::npos)
       out += fmt::format("   {} {}", name, printable(value));
   };
-  append("tensor", finding.tensor);
-  append("file", finding.file);
+  append("tensor", finding.tensor, finding.tensor);
+  append("file", finding.file, last_two_parts(finding.file));
   if (finding.offset && !finding.file.empty()) out += fmt::format("   offset {}", *finding.offset);
   return out;
 }
@@ -35,6 +47,10 @@ std::string finding_text(const Finding& finding) {
 void say(Context& context, std::string_view text, bool important) {
   if (context.settings.json || (context.settings.quiet && !important)) return;
   context.console.out(text);
+}
+
+void say_fitted(Context& context, std::string_view text, std::size_t indent) {
+  say(context, fitted(text, indent, context.console.table_width()));
 }
 
 void print_findings(Context& context, std::span<const Finding> findings) {
@@ -47,10 +63,11 @@ void print_findings(Context& context, std::span<const Finding> findings) {
   for (const Finding& finding : findings) {
     const std::string text = finding_text(finding);
     if (finding.severity == Severity::note) {
-      if (++notes <= most) say(context, fmt::format("note    {}\n", text));
+      if (++notes <= most) say_fitted(context, fmt::format("note    {}\n", text), 8);
       continue;
     }
-    const std::string line = fmt::format("{} {}", console.paint_err(Ink::yellow, "warning:"), text);
+    const std::string line =
+        fitted(fmt::format("{} {}", console.paint_err(Ink::yellow, "warning:"), text), 2, console.error_width());
     if (++warnings <= most && !context.settings.quiet)
       console.err(line);
     else

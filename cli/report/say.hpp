@@ -29,6 +29,9 @@ std::string finding_text(const Finding& finding);
 /// Prints text to standard output unless --json or, where `important` is false, --quiet.
 void say(Context& context, std::string_view text, bool important = false);
 
+/// The same; lines wider than the terminal go on in the next one, `indent` columns in.
+void say_fitted(Context& context, std::string_view text, std::size_t indent);
+
 /// A word of a shell command, quoted if necessary.
 std::string shell_word(std::string_view word);
 /// A path as such a word: one that begins with a dash gets "./" before it.

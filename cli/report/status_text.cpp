@@ -90,12 +90,12 @@ std::string problems_text(const RunSummary& run) {
 }
 
 Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
-  Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 10},
+  Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 8},
                         {.title = "COUNT", .right = true},
                         {.title = "SIZE", .right = true},
                         {.title = "NEWEST", .right = true},
-                        {.title = "SAVED", .right = true},
-                        {.title = "BEST", .shrinks = true, .least = 18},
+                        {.title = "AGE", .right = true},
+                        {.title = "BEST", .shrinks = true, .least = 12, .keeps_head = true},
                         {.title = "VERIFIED"},
                         {.title = "RESUMED", .right = true, .drops = true},
                         {.title = "PINNED", .right = true, .drops = true},
@@ -107,7 +107,7 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
     if (run.last_verified)
       verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
     out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),
-                        std::to_string(run.newest_step), age_text(run.newest_created, now) + " ago",
+                        std::to_string(run.newest_step), age_text(run.newest_created, now),
                         best ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",
                         verified, run.restored_step ? std::to_string(*run.restored_step) : "",
                         run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});

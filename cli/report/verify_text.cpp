@@ -16,6 +16,7 @@ namespace ckpt::cli {
 namespace {
 
 constexpr std::size_t kNamesShown = 10;
+constexpr std::size_t kLabel = 14;  // "  only there  "
 
 bool is_digits(std::string_view part) {
   return !part.empty() && part.find_first_not_of("0123456789") == part.npos;
@@ -36,7 +37,8 @@ std::string without_numbers(std::string_view name) {
 
 void print_names(Context& context, std::string_view label, const std::vector<std::string>& names) {
   const std::size_t shown = context.settings.verbose > 0 ? names.size() : std::min(names.size(), kNamesShown);
-  for (std::size_t i = 0; i < shown; ++i) say(context, fmt::format("  {:<11} {}\n", label, printable(names[i])));
+  for (std::size_t i = 0; i < shown; ++i)
+    say_fitted(context, fmt::format("  {:<11} {}\n", label, printable(names[i])), kLabel);
   if (shown < names.size())
     say(context, fmt::format("  {:<11} {} more; -v shows all\n", label, format_count(names.size() - shown)));
 }
@@ -152,6 +154,18 @@ void print_missing(Context& context, std::string_view label, const std::vector<s
   print_names(context, label, lines);
 }
 
+/// By what it was checked. Of many checkpoints in a row only with -v; and `diff` is not about it.
+void print_checks(Context& context, const VerifyReport& report) {
+  const bool is_one_of_many = context.words.on("all") && report.damage.empty() && context.settings.verbose == 0;
+  if (report.checked_by.empty() || is_one_of_many || context.words.verb->name == "diff") return;
+  const std::uint64_t checks = report.leaf_count + report.crc_checked;
+  const std::string count = fmt::format("{} {}", format_counted(checks, "checksum"), report.ok ? "OK" : "compared");
+  say_fitted(context,
+             checks == 0 ? fmt::format("  checked     {}\n", report.checked_by)
+                         : fmt::format("  checked     {} ({})\n", count, report.checked_by),
+             kLabel);
+}
+
 }  // namespace
 
 std::string trouble_text(const VerifyReport& report) {
@@ -177,17 +191,14 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
                         report.unread ? "" : format_counted(report.tensor_count, "tensor") + " · ",
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
-    const bool compares = context.words.verb->name == "diff";  // which is not about how A was checked
-    const std::uint64_t checks = report.leaf_count + report.crc_checked;
-    if (checks != 0 && !compares)
-      line += fmt::format(" · {} {}", format_counted(checks, "checksum"), report.ok ? "OK" : "compared");
-    if (!report.checked_by.empty() && !compares) line += fmt::format(" ({})", report.checked_by);
     line += "   " + format_seconds(report.seconds);
-    if (report.seconds > 0.05 && !request.quick && !compares)
+    if (report.seconds > 0.05 && !request.quick && context.words.verb->name != "diff")
       line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
   }
-  say(context, line + "\n");
-  for (const Finding& finding : report.damage) say(context, fmt::format("  damage      {}\n", finding_text(finding)));
+  say_fitted(context, line + "\n", 2);
+  print_checks(context, report);
+  for (const Finding& finding : report.damage)
+    say_fitted(context, fmt::format("  damage      {}\n", finding_text(finding)), kLabel);
   if (report.finite_checked) print_finite(context, report);
   if (!request.against.empty()) {
     const std::string within =

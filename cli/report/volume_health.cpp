@@ -14,10 +14,12 @@ constexpr std::array<std::string_view, 12> kShared{"nfs",  "nfs4", "lustre", "ce
                                                    "cifs", "smb3", "afs",    "9p",   "glusterfs", "virtiofs"};
 constexpr std::uint64_t kFewInodes = 10000;
 
-/// Advice that changes the mount or its disk. That of the root file system concerns more than checkpoints.
-std::string with_scope(const Mount& mount, const std::string& mend) {
+/// Advice that changes the mount or its disk. That of the root file system concerns the whole machine: `system`, if it
+/// was asked for.
+std::string with_scope(const Mount& mount, const std::string& mend, bool system) {
   if (mount.point != "/") return mend;
-  return "this changes the root file system of the whole machine; its administrator may run: " + mend;
+  if (!system) return "'ckpt doctor --system' shows a change to the root file system of this machine";
+  return "for the administrator of this machine: " + mend;
 }
 
 bool is_shared(const std::string& type) {
@@ -45,12 +47,12 @@ void diagnose_type(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
 }
 
-void diagnose_options(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
+void diagnose_options(const VolumeFacts& facts, bool system, std::vector<Diagnosis>& out) {
   if (!facts.mount) return;
   const Mount& mount = *facts.mount;
   const std::string again = fmt::format("mount -o remount,{{}} {}", mount.point);
   const auto add = [&](Health health, std::string text, const std::string& mend) {
-    out.push_back({health, "mount options", std::move(text), with_scope(mount, mend)});
+    out.push_back({health, "mount options", std::move(text), with_scope(mount, mend, system)});
   };
   const auto remount = [&](std::string_view options) { return fmt::format(fmt::runtime(again), options); };
   if (mount.has("ro")) add(Health::fail, "mounted read-only", remount("rw"));
@@ -112,7 +114,7 @@ void diagnose_try(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   }
 }
 
-void diagnose_device(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
+void diagnose_device(const VolumeFacts& facts, bool system, std::vector<Diagnosis>& out) {
   if (facts.lustre) {
     const std::string stripes =
         fmt::format("Lustre, stripe count {} of {}", facts.lustre->count, size_text(facts.lustre->bytes));
@@ -139,7 +141,7 @@ void diagnose_device(const VolumeFacts& facts, std::vector<Diagnosis>& out) {
   if (device.scheduler == "bfq" && !device.rotational) {
     const std::string mend = "echo none > /sys/block/DISK/queue/scheduler";
     out.push_back({Health::warn, "scheduler", "the bfq scheduler costs throughput on an SSD",
-                   facts.mount ? with_scope(*facts.mount, mend) : mend});
+                   facts.mount ? with_scope(*facts.mount, mend, system) : mend});
   } else {
     out.push_back({Health::ok, "scheduler", fmt::format("scheduler {}", device.scheduler)});
   }
@@ -175,12 +177,12 @@ void diagnose_space(const VolumeFacts& facts, std::optional<std::uint64_t> need,
 
 }  // namespace
 
-std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need) {
+std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need, bool system) {
   std::vector<Diagnosis> out;
   diagnose_type(facts, out);
-  diagnose_options(facts, out);
+  diagnose_options(facts, system, out);
   diagnose_try(facts, out);
-  diagnose_device(facts, out);
+  diagnose_device(facts, system, out);
   diagnose_space(facts, need, out);
   return out;
 }

@@ -10,6 +10,6 @@
 namespace ckpt::cli {
 
 /// `need`: bytes of the next save; none if unknown.
-std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need);
+std::vector<Diagnosis> diagnose(const VolumeFacts& facts, std::optional<std::uint64_t> need, bool system);
 
 }  // namespace ckpt::cli

@@ -383,6 +383,7 @@ Verb doctor_verb() {
                 {.name = "bench",
                  .help = "also measure disk speed: write and read a 1 GiB file in DIR with direct I/O"},
                 {.name = "size", .value = "SIZE", .help = "file size for --bench"},
+                {.name = "system", .help = "also show advice that changes the root file system of the machine"},
                 store_flag()},
       .examples = {{"ckpt doctor /lustre/ckpts --need 980GB", "before a long run"},
                    {"ckpt doctor /scratch --bench", "how fast is this disk?"},

@@ -6,6 +6,7 @@
 
 #include "api/verbs.hpp"
 #include "cli/output/console.hpp"
+#include "cli/output/paragraph.hpp"
 #include "cli/words/manual.hpp"
 
 namespace ckpt::cli {
@@ -153,29 +154,6 @@ std::string environment_text() {
 }
 
 }  // namespace
-
-std::string wrapped(std::string_view text, std::size_t indent, std::size_t width) {
-  std::string out;
-  std::string line(indent, ' ');
-  std::size_t columns = indent;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (columns > indent && columns + 1 + text_width(word) > width) {
-      out += line + "\n";
-      line.assign(indent, ' ');
-      columns = indent;
-    }
-    if (columns > indent) {
-      line += ' ';
-      ++columns;
-    }
-    line += word;
-    columns += text_width(word);
-  }
-  return out + line + "\n";
-}
 
 std::string short_help(std::size_t width) {
   width = std::min(width, kWidest);

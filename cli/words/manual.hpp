@@ -28,7 +28,4 @@ std::string manual_page(const Verb* verb);
 std::optional<std::string> completion_script(std::string_view shell);
 std::vector<std::string> completion_shells();
 
-/// Wraps text at blanks to lines of at most `width` columns, each indented by `indent`.
-std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
-
 }  // namespace ckpt::cli

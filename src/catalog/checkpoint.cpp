@@ -33,6 +33,11 @@ bool older(const Checkpoint& a, const Checkpoint& b) {
   return std::tie(a.series, a.step, a.generation, a.id) < std::tie(b.series, b.step, b.generation, b.id);
 }
 
+CommitOrder commit_order(const Checkpoint& one) {
+  if (one.generation != 0) return {one.generation, 0, 0, one.id};
+  return {0, one.series, one.step, one.id};
+}
+
 bool committed_before(const Checkpoint& a, const Checkpoint& b) {
   if (a.generation != b.generation) return a.generation < b.generation;
   if (a.generation == 0) return older(a, b);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -74,5 +75,8 @@ bool older(const Checkpoint& a, const Checkpoint& b);
 
 /// Whether `a` was committed before `b`: by generation, and where neither has one by series and step; ties by id.
 bool committed_before(const Checkpoint& a, const Checkpoint& b);
+/// What it compares.
+using CommitOrder = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
+CommitOrder commit_order(const Checkpoint& one);
 
 }  // namespace ckpt::catalog

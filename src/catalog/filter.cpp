@@ -17,6 +17,8 @@ constexpr std::size_t kLongestText = 4096;
 constexpr std::size_t kDeepest = 32;  // parentheses
 
 /// Filters of earlier releases, in policy files, have other words for some states.
+constexpr std::string_view kMetric = "metric.";
+
 std::string_view current_state_word(std::string_view word) {
   if (word == "committed") return "complete";
   if (word == "corrupt") return "damaged";
@@ -32,7 +34,7 @@ bool is_text(std::string_view name) {
 }
 bool is_number(std::string_view name) {
   return name == "step" || name == "series" || name == "generation" || name == "bytes" || name == "age" ||
-         (name.starts_with("metric.") && name.size() > 7);
+         (name.starts_with(kMetric) && name.size() > kMetric.size());
 }
 bool word_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -220,8 +222,8 @@ bool Filter::test(const Instruction& instruction, const Checkpoint& checkpoint, 
   if (name == "generation") value = static_cast<double>(checkpoint.generation);
   if (name == "bytes") value = static_cast<double>(checkpoint.bytes);
   if (name == "age") value = static_cast<double>(elapsed(checkpoint.created, now).count());
-  if (name.starts_with("metric.")) {
-    const double* metric = find_metric(checkpoint, name.substr(7));
+  if (name.starts_with(kMetric)) {
+    const double* metric = find_metric(checkpoint, name.substr(kMetric.size()));
     if (metric == nullptr) return op == Op::unequal;
     value = *metric;
   }
@@ -239,6 +241,13 @@ bool Filter::test(const Instruction& instruction, const Checkpoint& checkpoint, 
     default:
       return value >= instruction.number;
   }
+}
+
+std::vector<std::string> Filter::metrics() const {
+  std::vector<std::string> out;
+  for (const Instruction& one : program_)
+    if (one.name.starts_with(kMetric)) out.push_back(one.name.substr(kMetric.size()));
+  return out;
 }
 
 bool Filter::matches(const Checkpoint& checkpoint, Time now) const {

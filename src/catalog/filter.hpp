@@ -27,6 +27,8 @@ class Filter {
 
   bool matches(const Checkpoint& checkpoint, Time now) const;
   const std::string& text() const { return text_; }
+  /// NAME of each metric.NAME in it.
+  std::vector<std::string> metrics() const;
   bool operator==(const Filter& other) const { return text_ == other.text_; }
 
  private:

@@ -154,8 +154,8 @@ class Retainer {
       if (rule.kind == Rule::Kind::best && !group.counted.empty() &&
           std::none_of(group.counted.begin(), group.counted.end(),
                        [&](std::uint32_t i) { return find_metric(all_[i], rule.metric) != nullptr; })) {
-        out_.warnings.push_back(fmt::format("rule '{}': no checkpoint of {} has the metric '{}'", rule.id,
-                                            all_[group.counted.front()].run, rule.metric));
+        out_.warnings.push_back(fmt::format("rule '{}': no checkpoint of {} has the metric '{}': it keeps all of them",
+                                            rule.id, all_[group.counted.front()].run, rule.metric));
       }
     }
   }
@@ -444,6 +444,14 @@ class Retainer {
 };
 
 }  // namespace
+
+bool is_kept_unmeasured(const Decision& decision) {
+  return decision.blockers.empty() && !decision.reasons.empty() &&
+         std::all_of(decision.reasons.begin(), decision.reasons.end(), [](const Reason& reason) {
+           return reason.cause == Reason::Cause::rule &&
+                  static_cast<Verdict::Kind>(reason.verdict) == Verdict::Kind::kept_unmeasured;
+         });
+}
 
 Result<Retention> retain(std::span<const Checkpoint> checkpoints, const Policy& policy, const Situation& situation) {
   return Retainer(checkpoints, policy, situation).run();

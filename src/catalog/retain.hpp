@@ -116,6 +116,9 @@ struct Decision {
   std::vector<Reason> near_misses{};  ///< of checkpoints that no rule keeps: each rule's reason
 };
 
+/// Whether only rules keep it whose metric no checkpoint has, so that they keep all.
+bool is_kept_unmeasured(const Decision& decision);
+
 struct Retention {
   std::vector<Decision> decisions{};   ///< one per checkpoint, in the given order
   std::vector<std::uint32_t> order{};  ///< indices by group, newest first: the order of display and execution

@@ -280,21 +280,24 @@ class Selection {
     return std::isnan(value);
   }
 
+  /// Where no checkpoint has the metric, the rule cannot tell which are good: it keeps all that it sees.
   void best() {
     struct Measured {
       std::size_t position;
       double value;
     };
     std::vector<Measured> measured;
+    std::vector<std::size_t> unmeasured;
     for (std::size_t i = candidates_.size(); i-- > 0;) {
       const double* value = find_metric(at(candidates_[i]), rule_.metric);
-      if (value != nullptr && (!is_diverged(*value) || rule_.nan == Rule::Nan::worst)) {
+      if (value != nullptr && (!is_diverged(*value) || rule_.nan == Rule::Nan::worst))
         measured.push_back({candidates_[i], is_diverged(*value) ? std::nan("") : *value});
-      } else {
-        refuse(candidates_[i],
-               rule_.missing == Rule::Missing::keep ? Verdict::Kind::kept_unmeasured : Verdict::Kind::unmeasured);
-      }
+      else
+        unmeasured.push_back(candidates_[i]);
     }
+    const bool keeps = rule_.missing == Rule::Missing::keep || measured.empty();
+    for (const std::size_t i : unmeasured)
+      refuse(i, keeps ? Verdict::Kind::kept_unmeasured : Verdict::Kind::unmeasured);
     // Stable, and newest first before: of equal values the newer is better.
     const bool lower = rule_.better == Rule::Better::lower;
     std::stable_sort(measured.begin(), measured.end(), [lower](const Measured& a, const Measured& b) {

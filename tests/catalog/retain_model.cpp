@@ -111,7 +111,7 @@ class Model {
       if (calendar && rule.oldest_if_short && rule.count != 0u && !seen.empty() &&
           (!rule.count || possible < *rule.count) && !(policy_.exclusive && kept(*seen[0])))
         chosen.push_back(seen[0]);
-      if (rule.kind == Kind::best && rule.missing == Rule::Missing::keep) {
+      if (rule.kind == Kind::best && (rule.missing == Rule::Missing::keep || wanted.empty())) {
         for (const Checkpoint* one : seen) {
           if (!measured(rule, *one)) chosen.push_back(one);
         }

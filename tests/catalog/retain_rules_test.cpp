@@ -190,12 +190,13 @@ TEST(RetainRules, BestRanksNanLastAndOfEqualsTheNewer) {
   EXPECT_EQ(by_rule(rule, with_losses({nan, 1, nan, 2})), (Steps{1, 2, 3}));
 }
 
-TEST(RetainRules, AMetricThatNobodyRecordedKeepsNothingAndIsToldOf) {
+TEST(RetainRules, AMetricThatNobodyRecordedKeepsAllAndIsToldOf) {
   const Policy two = policy({rule(Kind::last, 2), best_rule(3)});
   const std::vector<Checkpoint> all = hourly({1, 2, 3, 4, 5});
   const auto plan = retain(all, two, {.now = kStart + kDay});
-  EXPECT_EQ(kept(*plan, all), (Steps{4, 5}));
-  EXPECT_EQ(plan->warnings, std::vector<std::string>{"rule 'best': no checkpoint of r has the metric 'loss'"});
+  EXPECT_EQ(kept(*plan, all), (Steps{1, 2, 3, 4, 5}));
+  EXPECT_EQ(plan->warnings,
+            std::vector<std::string>{"rule 'best': no checkpoint of r has the metric 'loss': it keeps all of them"});
 }
 
 TEST(RetainRules, FiltersAndTagsSelect) {

@@ -44,7 +44,7 @@ def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     check([(c["run"], c["step"]) for c in found] == [("demo", 10), ("demo", 9), ("prod/ds", 3)], str(found))
     check(found[0]["layout"] == "irregular" and found[0]["optimizer_bytes"] > 0 and found[2]["trackers"] == ["latest"], str(found))
     names = sh.run("list", "-q", "--store", store).out.split()
-    check(names == ["demo@" + OURS, "demo@step_9", "prod/ds@global_step3"], str(names))
+    check(names == ["demo@10", "demo@9", "prod/ds@3"], str(names))
     rows = list(csv.reader(io.StringIO(sh.run("list", "--csv", "--store", store).out)))
     check(len(rows) == 4 and rows[1][:2] == ["demo", "10"], str(rows))
 
@@ -57,6 +57,7 @@ def case_list_selects_and_sorts(sh):
                          (["--since", "2200-01-01"], [])):
         found = [c["step"] for c in checkpoints(sh, "--store", store, *words)]
         check(found == steps, f"{words}: {found}, not {steps}")
+    sh.run("list", "--store", store, "--where", "metric.los < 1", code=2, err="no checkpoint has the metric 'los'")
     sh.run("list", "--store", store, "--where", "step > 99", out="^none of 3 checkpoints in the store matches$", not_out="RUN")
     sh.run("list", "--store", store, "--where", "stepp < 3", code=2, err="--where: column 1: unknown name")
     sh.run("list", "--store", store, "--since", "soon", code=2, err="neither a time")
@@ -142,7 +143,7 @@ def case_a_manifest_that_is_torn_is_told_at_once(sh):
 
 def case_status_sums_up_and_feeds_prometheus(sh):
     store = make_store(sh)
-    sh.run("status", "--store", store, out=["^RUN +COUNT +SIZE +NEWEST +SAVED", "^demo +2 .* 10 +\\d+ ", "^prod/ds +1 ", "^free ", "^next: ckpt verify --all --store "])
+    sh.run("status", "--store", store, out=["^RUN +COUNT +SIZE +NEWEST +AGE", "^demo +2 .* 10 +\\d+ ", "^prod/ds +1 ", "^free ", "^next: ckpt verify --all --store "])
     data = sh.document("status", "--store", store)["data"]
     check([(r["run"], r["checkpoints"], r["newest_step"]) for r in data["runs"]] == [("demo", 2, 10), ("prod/ds", 1, 3)], str(data))
     sh.run("status", "--store", store, "--run", "dem", code=10, err="did you mean 'demo'")

@@ -31,6 +31,12 @@ def case_names_of_a_store_are_listed(sh):
     check(names(sh, "runs", "prune", "--store", "nowhere") == [] and names(sh, "nonsense") == [], "not silent")
 
 
+def case_undelete_is_offered_what_is_in_the_trash(sh):
+    store = make_store(sh)
+    sh.run("rm", "llama@3", *store)
+    check(names(sh, "checkpoints", "undelete", *store) == ["llama@3"], str(names(sh, "checkpoints", "undelete", *store)))
+
+
 def case_tensor_names_are_those_of_the_first_argument(sh):
     store = make_store(sh)
     tensors = sorted(sh.run("ls", sh.checkpoint(OURS), "-q").out.split())

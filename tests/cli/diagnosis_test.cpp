@@ -37,10 +37,14 @@ std::vector<Diagnosis> mounted(std::string type, std::vector<std::string> option
   VolumeFacts facts = good_volume();
   facts.mount->type = std::move(type);
   facts.mount->options = std::move(options);
-  return diagnose(facts, std::nullopt);
+  return diagnose(facts, std::nullopt, false);
 }
 
-TEST(Doctor, SaysWhereAdviceChangesTheRootFileSystem) {
+bool has_mend(const std::vector<Diagnosis>& all, std::string_view begin) {
+  return std::ranges::any_of(all, [&](const Diagnosis& one) { return one.mend.starts_with(begin); });
+}
+
+TEST(Doctor, AdvisesChangesOfTheRootFileSystemOnlyIfAsked) {
   for (const char* option : {"ro", "barrier=0", "discard", "data=journal", "sync", "strictatime"}) {
     VolumeFacts facts = good_volume();
     facts.mount->options = {option};
@@ -48,10 +52,12 @@ TEST(Doctor, SaysWhereAdviceChangesTheRootFileSystem) {
     std::size_t advised = 0;
     for (const char* point : {"/ckpts", "/"}) {
       facts.mount->point = point;
-      for (const Diagnosis& one : diagnose(facts, std::nullopt)) {
+      for (const Diagnosis& one : diagnose(facts, std::nullopt, false)) {
         if (one.about != "mount options" && one.about != "scheduler") continue;
         ++advised;
-        EXPECT_EQ(one.mend.starts_with("this changes the root file system"), facts.mount->point == "/") << one.mend;
+        const bool is_root = facts.mount->point == "/";
+        EXPECT_EQ(one.mend.starts_with("'ckpt doctor --system' shows"), is_root) << one.mend;
+        EXPECT_EQ(has_mend(diagnose(facts, std::nullopt, true), "for the administrator of this machine: "), is_root);
       }
     }
     EXPECT_EQ(advised, 4U) << option;
@@ -59,7 +65,7 @@ TEST(Doctor, SaysWhereAdviceChangesTheRootFileSystem) {
 }
 
 TEST(Doctor, FindsNothingWhereNothingIsWrong) {
-  for (const auto& all : {diagnose(good_machine()), diagnose(good_volume(), 100)}) {
+  for (const auto& all : {diagnose(good_machine()), diagnose(good_volume(), 100, false)}) {
     for (const Diagnosis& one : all) EXPECT_EQ(one.health, Health::ok) << one.text;
   }
 }
@@ -110,14 +116,14 @@ TEST(Doctor, WarnsOfWhatIsSlowOrGoneTomorrow) {
 
 TEST(Doctor, CountsWhatIsLeftByTheQuotaToo) {
   VolumeFacts facts = good_volume();
-  EXPECT_TRUE(find(diagnose(facts, 501), "space", Health::fail));
-  EXPECT_TRUE(find(diagnose(facts, 500), "space", Health::warn));  // one, and nothing after it
-  EXPECT_TRUE(find(diagnose(facts, 250), "space", Health::ok));
+  EXPECT_TRUE(find(diagnose(facts, 501, false), "space", Health::fail));
+  EXPECT_TRUE(find(diagnose(facts, 500, false), "space", Health::warn));  // one, and nothing after it
+  EXPECT_TRUE(find(diagnose(facts, 250, false), "space", Health::ok));
   facts.quota_left = 100;
-  EXPECT_TRUE(find(diagnose(facts, 250), "space", Health::fail));
+  EXPECT_TRUE(find(diagnose(facts, 250, false), "space", Health::fail));
   facts.total_inodes = 1000;
   facts.free_inodes = 10;
-  EXPECT_TRUE(find(diagnose(facts, 10), "inodes", Health::warn));
+  EXPECT_TRUE(find(diagnose(facts, 10, false), "inodes", Health::warn));
 }
 
 TEST(Doctor, FailsWhereATryFailed) {
@@ -125,23 +131,23 @@ TEST(Doctor, FailsWhereATryFailed) {
   facts.tried.locks = false;
   facts.tried.exchange = false;
   facts.tried.direct = false;
-  const auto all = diagnose(facts, std::nullopt);
+  const auto all = diagnose(facts, std::nullopt, false);
   EXPECT_TRUE(find(all, "locks", Health::fail));
   EXPECT_TRUE(find(all, "renames", Health::note));
   EXPECT_TRUE(find(all, "direct I/O", Health::note));
   facts.tried = {.refused = "read-only"};
-  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "writing", Health::fail));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt, false), "writing", Health::fail));
 }
 
 TEST(Doctor, ReadsDisksAndStripes) {
   VolumeFacts facts = good_volume();
   facts.device = DeviceFacts{.scheduler = "bfq", .raid_level = "raid5", .raid_chunk = 65536, .raid_disks = 4};
-  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "scheduler", Health::warn));
-  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "RAID", Health::ok));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt, false), "scheduler", Health::warn));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt, false), "RAID", Health::ok));
   facts.device->raid_missing = 1;
-  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "RAID", Health::fail));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt, false), "RAID", Health::fail));
   facts.lustre = LustreStripes{.count = 1, .bytes = 1 << 20};
-  EXPECT_TRUE(find(diagnose(facts, std::nullopt), "striping", Health::warn));
+  EXPECT_TRUE(find(diagnose(facts, std::nullopt, false), "striping", Health::warn));
 }
 
 TEST(Doctor, ReadsLustresAttribute) {

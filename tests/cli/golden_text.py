@@ -94,13 +94,14 @@ RULES = [
     (r"\b\d+ (ms|s|min) ago\b", "1 s ago"),
     (r"(   | in )(\d+ min )?\d+(\.\d+)? (ms|s)\b(   \S+ [KMGTP]?i?B/s)?", r"\1TIME"),
     (r"at least \d+(\.\d+)? [KMG]iB of memory", "at least SIZE of memory"),
-    (r"(^free|free after:|peak memory) \d+(\.\d+)? [KMGTP]?i?B\b", r"\1 SIZE"),
+    (r"(^free(?: {3})?|peak memory) \d+(\.\d+)? [KMGTP]?i?B\b", r"\1 SIZE"),
 ]
 
 
 def fixed(text, name, directory):
     text = text.replace(f"{getpass.getuser()}@{socket.gethostname()}", "USER@HOST").replace(f"by {getpass.getuser()} ", "by USER ")
     text = text.replace(str(directory), "DIR").replace("\r\n", "\n").replace("\x1b", "\\e")
+    text = re.sub(r"\n +(?=DIR)", " ", text)  # whose length decides where a line breaks
     for pattern, word in RULES[:2] if name == "plan" else RULES:
         text = re.sub(pattern, word, text, flags=re.M)
     return text

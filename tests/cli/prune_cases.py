@@ -551,7 +551,7 @@ def case_checkpoints_that_are_only_recognised_are_pruned_too(sh):
         shutil.copytree(sh.checkpoint("orbax/direct_standard") / "final", orbax / str(step))
         shutil.copytree(sh.checkpoint("megatron/core_torch_dist_w4"), megatron / f"iter_{step:07}")
         shutil.copytree(sh.checkpoint("megatron/legacy_tp2_pp2") / "iter_0000002", legacy / f"iter_{step:07}")
-    sh.run("verify", orbax / "40", "--quick", out=["ok   orbax · .*names and sizes", "^note .*reading is not supported"])
+    sh.run("verify", orbax / "40", "--quick", out=["ok   orbax · ", "^  checked     names and sizes$", "^note .*reading is not supported"])
     sh.run("verify", orbax / "40", code=12)
     # An incomplete checkpoint does not count as kept: the previous one stays instead.
     aged(sh.path("store"))

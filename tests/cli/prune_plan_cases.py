@@ -25,6 +25,18 @@ def case_a_metric_that_no_checkpoint_has_stops_the_prune(sh):
     check(steps(run) == [1, 3, 4, 5, 6], str(steps(run)))
 
 
+def case_a_run_without_the_metric_of_a_rule_keeps_all(sh):
+    run = store(sh) / "llama"
+    other = store(sh, run="gpt") / "gpt"
+    for step in (1, 2):
+        sh.run("mark", f"llama@{step}", "--metric", f"loss={step}", "--store", "store")
+    words = ("--keep-last", "2", "--keep-best", "loss:1")
+    prune(sh, *words, out=["^llama +6 +3 +3 ", "^gpt +6 +6 +0 ", "^gpt@1 .* keep +no loss in its run: the rule 'best' keeps all$"],
+          err="^warning: rule 'best': no checkpoint of gpt has the metric 'loss': it keeps all of them$")
+    prune(sh, *words, "--apply", out="^3 checkpoints moved to the trash")
+    check(steps(run) == [1, 5, 6] and len(steps(other)) == 6, f"{steps(run)} {steps(other)}")
+
+
 def case_dropping_a_series_needs_an_approval_of_its_own(sh):
     place = store(sh, steps=(1,)).joinpath("llama")
     words = ("--keep-last", "1", "--apply")

@@ -70,7 +70,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     store(sh)
     check(set(states(sh).values()) == {"complete"}, "verified before")
     result = sh.run("verify", "--all", "--store", "store",
-                    out=[r"^llama@3   ok   ckpt 1\.0 · .*checksum", r"^3 of 3 checkpoints checked · 3 intact · 0 damaged · "])
+                    out=[r"^llama@3   ok   ckpt 1\.0 · .*files", r"^3 of 3 checkpoints checked · 3 intact · 0 damaged · "])
     check(result.out.index("llama@3 ") < result.out.index("llama@1 "), "the newest first", result)
     check(states(sh) == {("llama", n): "verified" for n in (1, 2, 3)}, str(states(sh)))
     mark, = (place(sh, 2) / "marks").glob("verified-*.json")
@@ -78,7 +78,7 @@ def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     check(said["value"] == 1 and said["at"] and said["owner"] and "XXH3" in said["text"], str(said))
     listed = sh.document("list", "--store", "store")["data"]["checkpoints"]
     check(all(one["verified"] for one in listed), str(listed))
-    sh.run("status", "--store", "store", out=r"^RUN .*VERIFIED.*\nllama .* ago +\d+ s$")
+    sh.run("status", "--store", "store", out=r"^RUN .*VERIFIED.*\nllama .*[a-z] +\d+ s$")
     sh.run("list", "--tsv", "--store", "store", out=r"\tverified\t.*\tverified 20\d\d-\d\d-\d\d\t")
     sh.run("verify", place(sh, 2), out="ok", not_out="not part of")  # marks are not foreign files
 
@@ -150,7 +150,7 @@ def case_missing_files_are_recorded_until_they_are_back(sh):
         listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
         check(listed["state"] == "damaged" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
         sh.run("list", "--tsv", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
-        sh.run("list", "-q", "--state", "incomplete", "--store", "store", out=r"\Allama@step-000000002.g2\n\Z")
+        sh.run("list", "-q", "--state", "incomplete", "--store", "store", out=r"\Allama@2\n\Z")
     sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2 +.*keep +damaged", r"^llama@1 +.*keep +in the newest 2 \(2nd\)"])
     aside.rename(shards)
     scrub(sh)

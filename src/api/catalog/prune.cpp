@@ -414,8 +414,12 @@ Result<> remember_policies(Io& io, const PrunePlan& plan) {
   return write_known_policies(io, plan.store, known);
 }
 
+/// A slip of the pen in the policy would keep everything, until the disk is full.
 void stop_at_unknown_metric(PrunePart& part) {
-  if (part.retention.trash_count + part.retention.demote_count == 0) return;
+  const catalog::Retention& plan = part.retention;
+  const bool matters =
+      plan.trash_count + plan.demote_count != 0 || std::ranges::any_of(plan.decisions, catalog::is_kept_unmeasured);
+  if (!matters) return;
   std::set<std::string> known;
   for (const catalog::Checkpoint& one : part.checkpoints) {
     for (const auto& [name, value] : one.metrics) known.insert(name);
@@ -424,8 +428,7 @@ void stop_at_unknown_metric(PrunePart& part) {
     const bool counts = rule.kind == catalog::Rule::Kind::best && rule.missing == catalog::Rule::Missing::drop;
     if (!counts || known.contains(rule.metric)) continue;
     part.unknown_metric = {.rule = rule.id, .metric = rule.metric, .known = {known.begin(), known.end()}};
-    part.retention.aborted =
-        fmt::format("rule '{}': no checkpoint has the metric '{}': the rule would keep nothing", rule.id, rule.metric);
+    part.retention.aborted = fmt::format("rule '{}': no checkpoint has the metric '{}'", rule.id, rule.metric);
     return;
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -58,6 +59,27 @@ Result<> check_run(catalog::Catalog& catalog, const std::string& store, const st
                .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt status' shows the runs"});
 }
 
+/// A metric that no checkpoint has is mistyped.
+Result<> check_metrics(catalog::Catalog& catalog, const catalog::Filter& filter) {
+  const std::vector<std::string> asked = filter.metrics();
+  if (asked.empty()) return {};
+  CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
+  std::set<std::string> known;
+  for (const catalog::RunSummary& run : runs)
+    for (const catalog::RunSummary::Metric& metric : run.metrics) known.insert(metric.name);
+  for (const std::string& metric : asked) {
+    if (known.contains(metric)) continue;
+    const std::vector<std::string> names(known.begin(), known.end());
+    const auto near = nearest(metric, names);
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("no checkpoint has the metric '{}'", metric),
+                 .hint = near            ? fmt::format("did you mean 'metric.{}'?", *near)
+                         : names.empty() ? "record metrics with 'ckpt save --metric' or 'ckpt mark NAME --metric'"
+                                         : fmt::format("metrics: {}", fmt::join(names, ", "))});
+  }
+  return {};
+}
+
 }  // namespace
 
 catalog::OtherTools other_tools() {
@@ -85,22 +107,28 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CKPT_TRY(catalog::Catalog catalog,
            open_catalog(io, query.store, query.rebuild ? catalog::Trust::nothing : catalog::Trust::notes, query.now,
                         query.memory_bytes));
-  catalog::Query rows{.tag = query.tag};
+  if (query.where) CKPT_CHECK(check_metrics(catalog, *query.where));
+  CatalogListing out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
+  catalog::Query rows;
   const bool in_order = query.sort == CatalogQuery::Sort::newest;
   if (query.limit && in_order) rows.limit = *query.limit;
   if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
-  if (!query.state.empty() || query.where || query.since || (!query.run.empty() && !rows.run)) {
+  const bool is_filtered = !query.state.empty() || !query.tag.empty() || query.where || query.since;
+  if (is_filtered || (!query.run.empty() && !rows.run)) {
     rows.passes = [&](const Entry& entry) {
+      out.names.add(entry);
+      if (!query.tag.empty() && std::ranges::find(entry.checkpoint.tags, query.tag) == entry.checkpoint.tags.end())
+        return false;
       if (!query.state.empty() && !is_in_state(entry, query.state)) return false;
       if (query.since && entry.checkpoint.created < *query.since) return false;
       if (!query.run.empty() && !matches_glob(entry.checkpoint.run, query.run)) return false;
       return !query.where || query.where->matches(entry.checkpoint, query.now);
     };
   }
-  CatalogListing out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
   if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
+  if (!rows.passes) out.names = catalog::ShortNames(out.entries);
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
     out.entries.erase(out.entries.begin() + static_cast<std::ptrdiff_t>(*query.limit), out.entries.end());

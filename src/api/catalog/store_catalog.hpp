@@ -11,6 +11,7 @@
 #include "catalog/checkpoint.hpp"
 #include "catalog/filter.hpp"
 #include "catalog/index/catalog.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/scan/entry.hpp"
@@ -54,11 +55,12 @@ struct CatalogQuery {
 };
 struct CatalogListing {
   std::vector<catalog::Entry> entries{};
-  std::uint64_t total = 0;  ///< checkpoints in the store, asked for or not
-  bool indexed = true;      ///< false: the catalog could not be used, the disk was scanned
+  catalog::ShortNames names{};  ///< of these entries, also where newer saves of their steps were not asked for
+  std::uint64_t total = 0;      ///< checkpoints in the store, asked for or not
+  bool indexed = true;          ///< false: the catalog could not be used, the disk was scanned
   std::vector<std::string> warnings{};
 };
-/// errors  not_found: `run` is no glob, and has no checkpoint
+/// errors  not_found: `run` is no glob, and has no checkpoint; usage: `where` names a metric that no checkpoint has
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
 
 /// ckpt status.

@@ -241,18 +241,20 @@ std::string short_name(std::string_view run, std::uint64_t step) {
 }
 
 ShortNames::ShortNames(std::span<const Entry> entries) {
-  std::map<std::pair<std::string, std::uint64_t>, const Entry*> newest;
-  for (const Entry& entry : entries) {
-    const Entry*& best = newest[{entry.checkpoint.run, entry.checkpoint.step}];
-    if (best == nullptr || committed_before(best->checkpoint, entry.checkpoint)) best = &entry;
-  }
-  for (const auto& [key, entry] : newest) newest_.emplace(key, entry->name);
+  for (const Entry& entry : entries) add(entry);
+}
+
+void ShortNames::add(const Entry& entry) {
+  Save save{.order = commit_order(entry.checkpoint), .directory = entry.name};
+  const auto [at, is_first] = newest_.try_emplace({entry.checkpoint.run, entry.checkpoint.step}, save);
+  if (!is_first && at->second.order < save.order) at->second = std::move(save);
 }
 
 std::string ShortNames::of(const Entry& entry) const {
   const Checkpoint& checkpoint = entry.checkpoint;
   const auto newest = newest_.find({checkpoint.run, checkpoint.step});
-  if (newest != newest_.end() && newest->second == entry.name) return short_name(checkpoint.run, checkpoint.step);
+  if (newest != newest_.end() && newest->second.directory == entry.name)
+    return short_name(checkpoint.run, checkpoint.step);
   return full(entry);
 }
 

@@ -41,15 +41,20 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name);
 /// is part of it: "llama0@5250.g21". A checkpoint of another tool whose step another one has: "llama0@DIRECTORY".
 class ShortNames {
  public:
+  ShortNames() = default;
   /// `entries`: all checkpoints of the runs concerned, in any order.
   explicit ShortNames(std::span<const Entry> entries);
+  void add(const Entry& entry);
   std::string of(const Entry& entry) const;
   /// With the generation, or the directory of another tool's, in any case.
   std::string full(const Entry& entry) const;
 
  private:
-  std::map<std::pair<std::string, std::uint64_t>, std::string>
-      newest_{};  // directory of the newest save, by run and step
+  struct Save {
+    CommitOrder order{};
+    std::string directory{};
+  };
+  std::map<std::pair<std::string, std::uint64_t>, Save> newest_{};  // by run and step
 };
 /// The same of the newest save of a step.
 std::string short_name(std::string_view run, std::uint64_t step);

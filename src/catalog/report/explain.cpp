@@ -42,7 +42,9 @@ std::optional<std::uint64_t> limit_of(const Rule& rule) {
 
 std::string kept_text(Verdict::Kind kind, const Reason& reason, const Rule& rule, const Explanation& about) {
   if (kind == Verdict::Kind::kept_unmeasured)
-    return fmt::format("has no {}; the rule keeps checkpoints without it", rule.metric);
+    return rule.missing == Rule::Missing::keep
+               ? fmt::format("has no {}; the rule keeps checkpoints without it", rule.metric)
+               : fmt::format("no {} in its run: the rule '{}' keeps all", rule.metric, rule.id);
   if (is_calendar(rule.kind))
     return fmt::format("{} of {} {} ({} of {})", kind == Verdict::Kind::kept_oldest ? "oldest" : "newest",
                        unit_of(rule), about.bucket, ordinal(reason.rank), count_text(rule.count));
