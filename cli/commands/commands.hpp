@@ -12,6 +12,7 @@ Answer run_export(Context& context);
 Answer run_complete(Context& context);
 Answer run_verify(Context& context);
 Answer run_diff(Context& context);
+Answer run_stats(Context& context);
 Answer run_inspect(Context& context);
 Answer run_ls(Context& context);
 Answer run_plan(Context& context);

@@ -18,33 +18,21 @@ namespace {
 using Command = Answer (*)(Context&);
 
 Command command_of(std::string_view verb) {
-  static constexpr std::array<std::pair<std::string_view, Command>, 27> commands{{{"convert", run_convert},
-                                                                                  {"save", run_save},
-                                                                                  {"export", run_export},
-                                                                                  {"verify", run_verify},
-                                                                                  {"diff", run_diff},
-                                                                                  {"inspect", run_inspect},
-                                                                                  {"ls", run_ls},
-                                                                                  {"plan", run_plan},
-                                                                                  {"doctor", run_doctor},
-                                                                                  {"prune", run_prune},
-                                                                                  {"policy", run_policy},
-                                                                                  {"repair", run_repair},
-                                                                                  {"rm", run_rm},
-                                                                                  {"undelete", run_undelete},
-                                                                                  {"why", run_why},
-                                                                                  {"list", run_list},
-                                                                                  {"mark", run_mark},
-                                                                                  {"status", run_status},
-                                                                                  {"pin", run_pin},
-                                                                                  {"unpin", run_unpin},
-                                                                                  {"next-save", run_next_save},
-                                                                                  {"help", run_help},
-                                                                                  {"explain", run_explain},
-                                                                                  {"version", run_version},
-                                                                                  {"completion", run_completion},
-                                                                                  {"materialize", run_convert},
-                                                                                  {"complete", run_complete}}};
+  static constexpr std::array<std::pair<std::string_view, Command>, 28> commands{
+      {{"convert", run_convert},     {"save", run_save},
+       {"export", run_export},       {"verify", run_verify},
+       {"diff", run_diff},           {"stats", run_stats},
+       {"inspect", run_inspect},     {"ls", run_ls},
+       {"plan", run_plan},           {"doctor", run_doctor},
+       {"prune", run_prune},         {"policy", run_policy},
+       {"repair", run_repair},       {"rm", run_rm},
+       {"undelete", run_undelete},   {"why", run_why},
+       {"list", run_list},           {"mark", run_mark},
+       {"status", run_status},       {"pin", run_pin},
+       {"unpin", run_unpin},         {"next-save", run_next_save},
+       {"help", run_help},           {"explain", run_explain},
+       {"version", run_version},     {"completion", run_completion},
+       {"materialize", run_convert}, {"complete", run_complete}}};
   for (const auto& [name, command] : commands)
     if (name == verb) return command;
   return nullptr;

@@ -195,7 +195,7 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
     if (report.seconds > 0.05 && !request.quick && context.words.verb->name != "diff")
       line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
   }
-  say_fitted(context, line + "\n", 2);
+  say(context, line + "\n");
   print_checks(context, report);
   for (const Finding& finding : report.damage)
     say_fitted(context, fmt::format("  damage      {}\n", finding_text(finding)), kLabel);

@@ -28,7 +28,7 @@ SCENARIOS = {
     "convert": [("convert", "ds", "out", "--to", "dcp", "-n"), ("convert", "ds", "w.safetensors", "--only", "weights"),
                 ("convert", "ds", "w.safetensors", "--only", "weights"), ("convert", "ds", "w.safetensors"), ("convert", "missing", "out")],
     "verify": [("verify", "ds"), ("verify", "broken"), ("verify", "ds", "--against", "mesh"), ("verify", "--all", "--store", "runs"), ("verify", "missing")],
-    "tensors": [("ls", "ds"), ("ls", "ds", "--tree"), ("ls", "ds", "--objects"), ("export", "ds", "arrays", "--only", "*norm*"),
+    "tensors": [("ls", "ds"), ("ls", "ds", "--tree"), ("ls", "ds", "--objects"), ("stats", "ds", "--only", "weights"), ("export", "ds", "arrays", "--only", "*norm*"),
                 ("export", "ds", "rows.npy", "--slice", "nothing[:2]"), ("convert", "ds", "virtual", "--virtual"), ("materialize", "virtual")],
     "store": [("save", "ds", "--store", "runs", "--run", "new"), ("save", "ds", "--store", "runs", "--run", "new"), ("mark", "llama8b@1000", "--tag", "paper", "--store", "runs"),
               ("pin", "llama8b@1000", "--reason", "cited", "--store", "runs"), ("why", "llama8b@1000", "--store", "runs"), ("why", "llama8b@2000", "--store", "runs"),

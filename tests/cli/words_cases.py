@@ -104,9 +104,9 @@ def case_mistakes_are_answered_with_a_hint_and_exit_2(sh):
 def case_words_of_other_tools_lead_to_the_command(sh):
     for word, hint in (("cat", "'ckpt export SRC OUT' writes tensors to files, 'ckpt ls SRC --objects'"),
                        ("upload", "'ckpt save SRC --run RUN' imports a checkpoint"), ("merge", "ckpt does not merge models"),
-                       ("watch", "'ckpt status'"), ("stats", "'ckpt verify PATH --finite'"), ("restore", "'ckpt undelete'")):
+                       ("watch", "'ckpt status'"), ("nan", "'ckpt stats PATH'"), ("restore", "'ckpt undelete'")):
         sh.run(word, "a", "b", code=2, err=[f"unknown command '{word}'", f"^hint: .*{re.escape(hint)}"])
-    for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("compare", "diff")):
+    for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("compare", "diff"), ("statistics", "stats")):
         sh.run("help", alias, out=f"^Usage: ckpt {verb} ")
 
 

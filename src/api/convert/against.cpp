@@ -15,9 +15,9 @@
 
 #include "api/convert/compare.hpp"
 #include "api/convert/measure.hpp"
+#include "api/convert/only_rule.hpp"
 #include "format/model/same_value.hpp"
 #include "format/model/value_text.hpp"
-#include "format/text/glob.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt {
@@ -40,16 +40,6 @@ std::string type_difference(const Tensor& here, const Tensor& there) {
   return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
 }
 
-/// As `convert --only`.
-bool is_wanted(const std::vector<std::string>& only, const Tensor& tensor, std::string_view name) {
-  if (only.empty()) return true;
-  const bool is_weight = tensor.role == Role::param || tensor.role == Role::buffer;
-  return std::ranges::any_of(only, [&](const std::string& word) {
-    if (word == "weights") return is_weight;
-    return word == "optim" ? tensor.role == Role::slot : matches_glob(name, word);
-  });
-}
-
 /// A name of a checkpoint, which leads to one of its tensors.
 struct Named {
   std::string_view name;
@@ -60,15 +50,15 @@ struct Named {
 /// All names of one side, in the source's order, or those of the tensors that `only` asks for.
 class Names {
  public:
-  Names(const Map& map, const std::vector<std::string>& only) : map_(map) {
+  Names(const Map& map, const OnlyRule& only) : map_(map) {
     std::unordered_map<std::string_view, std::uint32_t> tensors;
     for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
       tensors.emplace(map.tensors[i].name, i);
-      if (is_wanted(only, map.tensors[i], map.tensors[i].name)) add({map.tensors[i].name, i, false});
+      if (only.takes(map.tensors[i].role, map.tensors[i].name)) add({map.tensors[i].name, i, false});
     }
     for (const Alias& alias : map.aliases) {
       const auto target = tensors.find(alias.target);
-      if (target != tensors.end() && is_wanted(only, map.tensors[target->second], alias.name))
+      if (target != tensors.end() && only.takes(map.tensors[target->second].role, alias.name))
         add({alias.name, target->second, true});
     }
   }
@@ -263,8 +253,9 @@ class Comparison {
   std::pair<std::string, std::string> roots_;
   const VerifyRequest& request_;
   VerifyReport& report_;
-  Names names_here_{here_, request_.only};
-  Names names_there_{there_, request_.only};
+  const OnlyRule wanted_{request_.only};
+  Names names_here_{here_, wanted_};
+  Names names_there_{there_, wanted_};
   std::vector<TensorPair> pairs_{};
   std::vector<std::string_view> labels_{};  ///< of the pairs
   std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared

@@ -1,7 +1,6 @@
 #include "api/convert/measure.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <complex>
 #include <cstring>
@@ -12,7 +11,7 @@
 #include "api/convert/pool.hpp"
 #include "engine/run/run.hpp"
 #include "format/checked.hpp"
-#include "format/model/cast.hpp"
+#include "format/model/number.hpp"
 
 namespace ckpt {
 namespace {
@@ -26,83 +25,8 @@ struct Piece {
   Extent elements{};
 };
 
-template <class Number>
-double number_at(std::span<const std::byte> values, std::size_t index) {
-  Number value{};
-  std::memcpy(&value, values.data() + index * sizeof(Number), sizeof(Number));
-  return static_cast<double>(value);
-}
-
-double float_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
-  const std::size_t unit = unit_bytes(dtype);
-  std::array<std::byte, 4> wide{};
-  CastCounts ignored;
-  cast(dtype, values.data() + index * unit, Dtype::f32, wide.data(), 1, ignored);
-  return number_at<float>(wide, 0);
-}
-
-/// A float of a byte without a sign of its own for NaN. source: OCP 8-bit Floating Point Specification; for FNUZ types,
-/// whose only NaN is -0, LLVM APFloat
-double eight_bits(std::byte stored, int mantissa_bits, int bias, bool only_nan_is_minus_zero) {
-  const auto bits = static_cast<unsigned>(stored);
-  const unsigned mantissa = bits & ((1U << mantissa_bits) - 1);
-  const int exponent = static_cast<int>((bits & 0x7fU) >> mantissa_bits);
-  if (only_nan_is_minus_zero ? bits == 0x80U : (bits & 0x7fU) == 0x7fU) return std::numeric_limits<double>::quiet_NaN();
-  const double size = exponent == 0 ? std::ldexp(mantissa, 1 - bias - mantissa_bits)
-                                    : std::ldexp(mantissa + (1U << mantissa_bits), exponent - bias - mantissa_bits);
-  return (bits & 0x80U) != 0 ? -size : size;
-}
-
-double scale_of(std::byte stored) {
-  const auto bits = static_cast<int>(stored);
-  return bits == 0xff ? std::numeric_limits<double>::quiet_NaN() : std::ldexp(1.0, bits - 127);
-}
-
 bool is_number(Dtype dtype) {
   return !is_packed(dtype);
-}
-
-/// The value of an element; the imaginary part of real ones is 0. Not of packed types.
-std::complex<double> value_at(Dtype dtype, std::span<const std::byte> values, std::size_t index) {
-  switch (dtype) {
-    case Dtype::f16:
-    case Dtype::bf16:
-      return float_at(dtype, values, index);
-    case Dtype::f8_e5m2: {  // the upper half of an F16
-      const std::array<std::byte, 2> wide{std::byte{0}, values[index]};
-      return float_at(Dtype::f16, wide, 0);
-    }
-    case Dtype::f8_e4m3:
-      return eight_bits(values[index], 3, 7, false);
-    case Dtype::f8_e4m3fnuz:
-      return eight_bits(values[index], 3, 8, true);
-    case Dtype::f8_e5m2fnuz:
-      return eight_bits(values[index], 2, 16, true);
-    case Dtype::f8_e8m0:
-      return scale_of(values[index]);
-    case Dtype::c64:
-      return {number_at<float>(values, 2 * index), number_at<float>(values, 2 * index + 1)};
-    case Dtype::f32:
-      return number_at<float>(values, index);
-    case Dtype::f64:
-      return number_at<double>(values, index);
-    case Dtype::i8:
-      return number_at<std::int8_t>(values, index);
-    case Dtype::u16:
-      return number_at<std::uint16_t>(values, index);
-    case Dtype::i16:
-      return number_at<std::int16_t>(values, index);
-    case Dtype::u32:
-      return number_at<std::uint32_t>(values, index);
-    case Dtype::i32:
-      return number_at<std::int32_t>(values, index);
-    case Dtype::u64:
-      return static_cast<double>(number_at<std::uint64_t>(values, index));
-    case Dtype::i64:
-      return static_cast<double>(number_at<std::int64_t>(values, index));
-    default:
-      return number_at<std::uint8_t>(values, index);
-  }
 }
 
 /// std::abs of complex numbers takes five times as long, and most are real.
@@ -174,7 +98,7 @@ void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<cons
   out.elements += count;
   for (std::size_t i = 0; i < count; ++i) {
     const bool equal = std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0;
-    const std::complex<double> b = numbers ? value_at(dtype, right, i) : 0;
+    const std::complex<double> b = numbers ? number_at(dtype, right, i) : 0;
     const double size_b = size_of(b);
     if (std::isfinite(size_b)) out.other_squares += size_b * size_b;
     if (equal) continue;
@@ -183,7 +107,7 @@ void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<cons
       ++out.beyond;
       continue;
     }
-    const std::complex<double> a = value_at(dtype, left, i);
+    const std::complex<double> a = number_at(dtype, left, i);
     const bool both_nan = is_nan(a) && is_nan(b);
     const double distance = size_of(a - b);
     const bool within =

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "api/convert/only_rule.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt {
@@ -24,40 +25,6 @@ std::string root_key(const Tensor& tensor) {
   }
   return tensor.name.substr(0, tensor.name.find('.'));
 }
-
-/// The values of --only.
-struct Wanted {
-  bool weights = false;
-  bool optim = false;
-  std::vector<std::string> globs;         ///< only words that are not roles
-  std::unordered_set<std::string> names;  ///< those that match one name only: there may be as many as tensors
-  std::vector<std::string> wildcards;     ///< the others
-
-  explicit Wanted(const std::vector<std::string>& only) {
-    for (const std::string& word : only) {
-      if (word == "weights") {
-        weights = true;
-      } else if (word == "optim") {
-        optim = true;
-      } else {
-        globs.push_back(word);
-        if (word.find_first_of("*?[") == std::string::npos) {
-          names.insert(word);
-        } else {
-          wildcards.push_back(word);
-        }
-      }
-    }
-  }
-  bool matches(const std::string& name) const {
-    return names.contains(name) || std::any_of(wildcards.begin(), wildcards.end(),
-                                               [&](const std::string& glob) { return matches_glob(name, glob); });
-  }
-  bool everything() const { return !weights && !optim && globs.empty(); }
-  bool by_role(Role role) const {
-    return (weights && (role == Role::param || role == Role::buffer)) || (optim && role == Role::slot);
-  }
-};
 
 class Selector {
  public:
@@ -306,7 +273,7 @@ class Selector {
 
   const Map& map_;
   const ConvertRequest& request_;
-  Wanted wanted_;
+  OnlyRule wanted_;
   Selection out_;
   std::unordered_map<std::string, std::uint32_t> masters_;  // parameter name -> tensor index
   std::unordered_map<std::string, std::string> names_;      // source name -> target name, if there are aliases

@@ -11,6 +11,7 @@
 #include "api/convert/check.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/progress_names.hpp"
+#include "api/convert/tensor_values.hpp"
 #include "engine/run/run.hpp"
 #include "format/checked.hpp"
 #include "format/model/chunk_form.hpp"
@@ -31,26 +32,6 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
     return {};
   }));
   return several;
-}
-
-/// For a tensor with dimensions of stride 0, which repeat elements (torch's expand): one repetition of each; nothing if
-/// there are none. A few bytes may represent any number of elements: those are checked once.
-Result<std::optional<Chunk>> without_repeats(const Map& map, std::uint32_t tensor) {
-  const Shape& shape = map.tensors[tensor].shape;
-  if (is_packed(map.tensors[tensor].dtype) || shape.empty()) return std::nullopt;
-  Box once = Box::whole(shape);
-  CKPT_TRY(const std::uint64_t elements, checked_volume(once.size));
-  if (elements == 0) return std::nullopt;
-  CKPT_CHECK(map.index->chunks(tensor, {0, 1}, [&](const PlacedChunk& placed) -> Result<> {
-    const bool whole =
-        placed.chunk.box.size == shape && placed.chunk.flat.value_or(Extent{0, elements}).size() == elements;
-    if (!whole || placed.where.strides.empty()) return {};
-    for (std::size_t d = 0; d < shape.size(); ++d)
-      if (placed.where.strides[d] == 0) once.size[d] = 1;
-    return {};
-  }));
-  if (once.size == shape) return std::nullopt;
-  return Chunk{.box = once};
 }
 
 /// The location of one element of a tensor in the files.
@@ -137,25 +118,13 @@ class FiniteCounts {
   explicit FiniteCounts(const Plan& plan) : plan_(plan) {}
 
   void add(std::uint64_t leaf, std::span<const std::byte> bytes) {
-    const auto& targets = plan_.targets();
-    std::size_t low = 0;
-    std::size_t high = targets.size();
-    while (high - low > 1) {
-      const std::size_t middle = (low + high) / 2;
-      (plan_.first_leaf(middle) <= leaf ? low : high) = middle;
-    }
-    const std::uint64_t begin = (leaf - plan_.first_leaf(low)) * kLeafBytes;
-    const std::uint64_t end = begin + bytes.size();
-    for (const Placement& placement : targets[low].placements) {
-      if (placement.from != Placement::From::tensor || !has_nan(placement.dtype)) continue;
-      const std::uint64_t from = std::max(begin, placement.offset);
-      const std::uint64_t to = std::min(end, placement.offset + placement.bytes);
-      if (from >= to) continue;
-      const NotFinite found = count_not_finite(placement.dtype, bytes.subspan(from - begin, to - from));
-      if (!found.any()) continue;
+    visit_tensors(plan_, leaf, bytes, [&](const Placement& placement, std::span<const std::byte> values) {
+      if (!has_nan(placement.dtype)) return;
+      const NotFinite found = count_not_finite(placement.dtype, values);
+      if (!found.any()) return;
       const std::lock_guard lock(mutex_);
       by_tensor_[placement.tensor] += found;
-    }
+    });
   }
   const std::map<std::uint32_t, NotFinite>& by_tensor() const { return by_tensor_; }
 
