@@ -94,7 +94,7 @@ std::vector<Finding> scrub_findings(const ScrubReport& report) {
     if (item.error && item.verdict != ScrubVerdict::vanished)
       out.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
     if (!item.unrecorded_because.empty())
-      out.push_back(scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
+      out.push_back(scrub_finding(item, "the result could not be recorded: " + item.unrecorded_because));
   }
   return out;
 }
@@ -107,8 +107,7 @@ void print_item_trouble(Context& context, const ScrubItem& item) {
   if (item.error && !routine)
     findings.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
   if (!item.unrecorded_because.empty())
-    findings.push_back(
-        scrub_finding(item, "verified, but the result could not be recorded: " + item.unrecorded_because));
+    findings.push_back(scrub_finding(item, "the result could not be recorded: " + item.unrecorded_because));
   print_trouble(context, findings);
 }
 

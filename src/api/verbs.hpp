@@ -215,10 +215,11 @@ struct VerifyReport {
   std::uint64_t file_count = 0;
   std::uint64_t leaf_count = 0;  ///< hashes compared
   std::uint64_t crc_checked = 0;
-  std::uint64_t crc_unread = 0;  ///< checksums whose bytes were not all read
-  std::uint64_t masters = 0;     ///< fp32 masters compared with the weights that were rounded from them
-  std::uint64_t replicated = 0;  ///< tensors all of whose copies were compared
-  std::uint64_t bytes = 0;       ///< checked
+  std::uint64_t crc_unread = 0;   ///< checksums whose bytes were not all read
+  std::uint64_t without_crc = 0;  ///< tensors of a format with checksums of its own of which a part has none
+  std::uint64_t masters = 0;      ///< fp32 masters compared with the weights that were rounded from them
+  std::uint64_t replicated = 0;   ///< tensors all of whose copies were compared
+  std::uint64_t bytes = 0;        ///< checked
   double seconds = 0;
   std::uint64_t referenced_files = 0;  ///< of other checkpoints, to which a virtual one refers: no hash covers them
   std::string checked_by;              ///< the basis of the verdict, in words

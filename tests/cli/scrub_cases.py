@@ -66,6 +66,34 @@ def case_one_that_is_verified_by_its_name_or_path_is_recorded_too(sh):
     check(os.listdir(sh.path("copy")) == ["step-000000002.g2"] and not sh.path("copy/step-000000002.g2/marks").exists(), "written outside of a store")
 
 
+def case_by_a_link_or_from_inside_it_is_the_same_checkpoint(sh):
+    store(sh)
+    sh.run("list", "--store", "store")
+    damage(place(sh, 1))
+    for n in (1, 2):
+        sh.path(f"link{n}").symlink_to(place(sh, n))
+        sh.run("verify", f"link{n}", code=2 - n)
+    sh.run("verify", os.fspath(place(sh, 3)) + "/shards/..")
+    check(states(sh) == {("llama", 1): "damaged", ("llama", 2): "verified", ("llama", 3): "verified"}, str(states(sh)))
+    reason = next(c for c in sh.document("list", "--store", "store")["data"]["checkpoints"] if c["step"] == 1)["reason"]
+    check(reason.startswith("shards/"), f"the name of a file by the path of the day: {reason}")
+
+
+def case_read_as_another_format_it_is_not_recorded(sh):
+    store(sh)
+    sh.run("list", "--store", "store")
+    sh.run("verify", place(sh, 2), "--from", "safetensors", code=12, err="no tensors found")
+    check(not (place(sh, 2) / "marks").exists(), "recorded")
+    sh.run("verify", place(sh, 2), "--from", "ckpt")
+    check(states(sh)[("llama", 2)] == "verified", str(states(sh)))
+
+
+def case_a_directory_without_tensors_is_not_intact(sh):
+    sh.path("empty").mkdir()
+    sh.path("empty/config.json").write_text("{}")
+    sh.run("verify", "empty", "--from", "safetensors", code=12, err="^error: empty: no tensors found")
+
+
 def case_a_scrub_verifies_every_checkpoint_and_records_it(sh):
     store(sh)
     check(set(states(sh).values()) == {"complete"}, "verified before")
@@ -180,6 +208,60 @@ def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):
     check(states(sh)[("hf", 5)] == "unverified", "verified without a checksum")
     check(scrub(sh, "--max-age", "30d")["data"]["due"] == 0, "the same again")
     check(not list(sh.path("store/hf/checkpoint-5").glob("marks")), "a directory of the other tool's own")
+
+
+def foreign(sh, age=3600):
+    """A DCP checkpoint, which has checksums, of another tool."""
+    shutil.copytree(sh.golden / "torch/dcp_plain/ckpt", sh.path("store/demo/step_9"))
+    return aged(sh.path("store/demo/step_9"), age)
+
+
+def aged(checkpoint, age):
+    for file in checkpoint.iterdir():
+        if file.is_file():
+            os.utime(file, (time.time() - age, time.time() - age))
+    return checkpoint
+
+
+def case_damage_of_another_tools_checkpoint_is_recorded_by_its_name_too(sh):
+    tag = foreign(sh)
+    sh.run("verify", "demo@9", "--store", "store")
+    check(not (tag / ".ckpt-marks").exists(), "a look at what is intact leaves something in another tool's directory")
+    scrub(sh)
+    check(states(sh)[("demo", 9)] == "verified", str(states(sh)))
+    file = max(tag.glob("*.distcp"), key=lambda p: p.stat().st_size)
+    good = file.read_bytes()
+    middle = len(good) // 2
+    file.write_bytes(good[:middle] + bytes(byte ^ 1 for byte in good[middle:middle + 512]) + good[middle + 512:])
+    aged(tag, 3600)
+    sh.run("verify", tag, "-q", code=1)
+    check(states(sh)[("demo", 9)] == "damaged", str(states(sh)))
+    file.write_bytes(good)
+    check(states(sh)[("demo", 9)] == "damaged", "forgotten without a look")
+    sh.run("verify", tag)
+    check(states(sh)[("demo", 9)] == "verified", str(states(sh)))
+
+
+def case_what_another_tool_wrote_after_the_verification_is_not_verified(sh):
+    tag = foreign(sh)
+    scrub(sh)
+    check(states(sh)[("demo", 9)] == "verified", str(states(sh)))
+    time.sleep(0.01)
+    file = next(tag.glob("*.distcp"))
+    file.write_bytes(file.read_bytes())
+    for words in ([], ["--rebuild"]):
+        sh.run("list", "--store", "store", *words)
+        check(states(sh)[("demo", 9)] == "unverified", str(states(sh)))
+    check(scrub(sh, "--max-age", "30d")["data"]["due"] == 1, "not due")
+    check(states(sh)[("demo", 9)] == "verified", str(states(sh)))
+
+
+def case_checksums_of_a_part_verify_only_that_part(sh):
+    shutil.copytree(sh.checkpoint("folders/hf_trainer"), sh.path("store/hf/checkpoint-5"))  # its optimizer has checksums
+    data = scrub(sh)["data"]
+    report = data["checkpoints"][0]["report"]
+    check(report["source_checksums"] > 0 and "tensors)" in report["checked_by"], str(report))
+    check(states(sh)[("hf", 5)] == "unverified", "the weights have no checksum")
 
 
 def case_a_quick_scrub_records_nothing(sh):

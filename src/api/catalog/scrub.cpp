@@ -14,7 +14,9 @@
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/scan/lacks_files.hpp"
+#include "catalog/scan/scan.hpp"
 #include "convert/foreign_names.hpp"
+#include "engine/io/real_path.hpp"
 #include "engine/locks/lease.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -105,7 +107,15 @@ std::string damage_text(const VerifyReport& report) {
   std::string out = first.text;
   if (!first.file.empty() && out.find(first.file) == std::string::npos) out = first.file + ": " + out;
   if (report.damage.size() > 1) out += fmt::format("; {} more", report.damage.size() - 1);
-  return mark_text(out);
+  return out;
+}
+
+/// A checkpoint may be moved, and is found by other paths: files are named from its directory.
+std::string without_place(std::string text, const std::string& path) {
+  for (const std::string& place : {join_path(path, "") + "/", join_path(path, "") + ": "})
+    for (std::size_t at = text.find(place); at != std::string::npos; at = text.find(place, at))
+      text.erase(at, place.size());
+  return text;
 }
 
 ScrubVerdict verdict_of(Errc code) {
@@ -140,8 +150,8 @@ class Scrubber {
       return out;
     }
     VerifyRequest asked = verify_;
-    if (asked.path.empty()) asked.path = out.path;
-    if (asked.from.empty() && out.entry.foreign) asked.from = out.entry.format;
+    asked.path = path_of(out);
+    if (verify_.path.empty() && out.entry.foreign) asked.from = out.entry.format;
     auto report = verify(session_, asked);
     if (!report) {
       if (exit_code(report.error().code) >= exit_code(Errc::interrupted)) return fail(std::move(report).error());
@@ -151,11 +161,17 @@ class Scrubber {
     out.verdict = report->damage.empty() ? ScrubVerdict::intact : ScrubVerdict::damaged;
     out.report = *std::move(report);
     const bool is_part = verify_.sample && out.verdict == ScrubVerdict::intact;
-    if (!verify_.quick && !is_part) record(out);
+    // That one of another tool is intact is no reason to leave anything in its directory, unless marks are there.
+    const bool is_guest = !verify_.path.empty() && out.entry.foreign && out.entry.marks_directory.inode == 0 &&
+                          out.verdict == ScrubVerdict::intact;
+    if (!verify_.quick && !is_part && !is_guest) record(out);
     return out;
   }
 
  private:
+  /// By which its files are read: what the user gave, or its path in the store.
+  const std::string& path_of(const ScrubItem& item) const { return verify_.path.empty() ? item.path : verify_.path; }
+
   void explain(ScrubItem& item, const Error& error) {
     item.verdict = verdict_of(error.code);
     item.error = error;
@@ -167,7 +183,7 @@ class Scrubber {
     if (item.entry.checkpoint.is_virtual) return;  // files that it refers to may come back
     const bool lacks_files = item.verdict == ScrubVerdict::incomplete;
     write(item, {.kind = Mark::Kind::verified,
-                 .text = mark_text((lacks_files ? std::string(catalog::kLacksFiles) : "") + error.message),
+                 .text = (lacks_files ? std::string(catalog::kLacksFiles) : "") + error.message,
                  .owner = request_.by,
                  .at = request_.clock(),
                  .value = 0});
@@ -180,8 +196,8 @@ class Scrubber {
 
   void record(ScrubItem& item) {
     const VerifyReport& report = *item.report;
-    const bool all_compared =
-        report.leaf_count + report.crc_checked > 0 && report.crc_unread == 0 && report.referenced_files == 0;
+    const bool all_compared = report.leaf_count + report.crc_checked > 0 && report.crc_unread == 0 &&
+                              report.without_crc == 0 && report.referenced_files == 0;
     Mark mark{.kind = Mark::Kind::verified, .owner = request_.by, .at = request_.clock(), .value = 1};
     if (item.verdict == ScrubVerdict::damaged) {
       mark.value = 0;
@@ -189,15 +205,23 @@ class Scrubber {
     } else if (!all_compared) {
       mark.kind = Mark::Kind::note;
       mark.name = kNote;
-      mark.text = mark_text("not every byte has a checksum; checked: " + report.checked_by);
+      mark.text = "not every byte has a checksum; checked: " + report.checked_by;
     } else {
-      mark.text = mark_text(report.checked_by);
+      mark.text = report.checked_by;
     }
-    write(item, mark);
+    write(item, std::move(mark));
   }
 
-  void write(ScrubItem& item, const Mark& mark) {
+  void write(ScrubItem& item, Mark mark) {
     if (item.entry.checkpoint.single_file) return;  // it has no place for marks
+    // The path that was read may be a link, and lead elsewhere by now.
+    const auto read = session_.io.stat(path_of(item));
+    const auto here = session_.io.stat(item.path);
+    if (!read || !here || !read->is_same_file(*here)) {
+      item.unrecorded_because = path_of(item) + ": another checkpoint has taken its place";
+      return;
+    }
+    mark.text = mark_text(without_place(std::move(mark.text), path_of(item)));
     auto written = catalog::write_mark(session_.io, catalog::marks_path(item.path, item.entry.foreign), mark,
                                        catalog::Holding::lease, foreign_names());
     item.recorded = written.has_value();
@@ -211,20 +235,36 @@ class Scrubber {
   const VerifyRequest verify_;
 };
 
-/// The checkpoint of ours that is at this path in a store. No other place of the store is read.
+/// The checkpoint at this path, if it is in a store or has marks already. Nothing of the store is read but its run.
 struct InStore {
   std::string store;
   Entry entry;
 };
 std::optional<InStore> find_in_store(Io& io, const std::string& path) {
-  const auto named = names_in_store(io, ".", false, {path});
-  if (!named || !io.stat(join_path(named->store, kStoreDirectory))) return std::nullopt;
-  const std::string& place = named->names.front();
-  if (!CheckpointName::parse(base_name(place))) return std::nullopt;
-  const std::string run = parent_path(place);
-  auto entry = catalog::read_entry(io, named->store, {.run = run.empty() ? "." : run, .name = base_name(place)});
+  const auto real = real_path(path);  // through links, and of "." in a checkpoint
+  if (!real) return std::nullopt;
+  InStore out{.store = parent_path(*real), .entry = {}};
+  catalog::EntryPlace place{.run = ".", .name = base_name(*real)};
+  const auto named = names_in_store(io, ".", false, {*real});
+  if (named && io.stat(join_path(named->store, kStoreDirectory))) {
+    out.store = named->store;
+    const std::string& at = named->names.front();
+    place.name = base_name(at);
+    if (!parent_path(at).empty()) place.run = parent_path(at);
+  } else if (!io.stat(catalog::marks_path(*real))) {
+    return std::nullopt;
+  }
+  if (!CheckpointName::parse(place.name)) {
+    const auto folder = catalog::list_folder(io, out.store, place.run, other_tools());
+    if (!folder || !*folder) return std::nullopt;
+    const auto found = std::ranges::find((*folder)->places, place.name, &catalog::EntryPlace::name);
+    if (found == (*folder)->places.end()) return std::nullopt;
+    place = *found;
+  }
+  auto entry = catalog::read_entry(io, out.store, place);
   if (!entry) return std::nullopt;
-  return InStore{named->store, *std::move(entry)};
+  out.entry = *std::move(entry);
+  return out;
 }
 
 }  // namespace
@@ -264,7 +304,8 @@ Result<VerifyReport> verify_recorded(Session& session, const VerifyRequest& requ
                                      const std::function<catalog::Time()>& clock) {
   const bool counts = !request.quick && request.against.empty() && session.rules == nullptr;
   auto found = counts ? find_in_store(session.io, request.path) : std::nullopt;
-  if (!found) return verify(session, request);
+  // Read as another format, it is another checkpoint.
+  if (!found || (!request.from.empty() && request.from != found->entry.format)) return verify(session, request);
   const ScrubRequest scrubbed{.store = found->store, .by = by, .clock = clock};
   CKPT_TRY(ScrubItem item, Scrubber(session, scrubbed, request).look({.entry = std::move(found->entry)}));
   if (item.error) return fail(*std::move(item.error));

@@ -69,9 +69,9 @@ struct ScrubReport {
 Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
                           const std::function<void(const ScrubItem&)>& each);
 
-/// Verifies one checkpoint, as `verify`. If the path is that of a checkpoint of ours in a store, and no other is
-/// compared with it, the result is recorded there as by `scrub`; that it cannot be is a note in the report. Not
-/// collective.
+/// Verifies one checkpoint, as `verify`. If it is in a store or has marks, and no other is compared with it, the result
+/// is recorded there as by `scrub`; that it cannot be is a note in the report. That another tool's is intact is
+/// recorded only if it has marks. Not collective.
 /// errors  as verify
 Result<VerifyReport> verify_recorded(Session& session, const VerifyRequest& request, const std::string& by,
                                      const std::function<catalog::Time()>& clock);

@@ -34,6 +34,19 @@ Result<bool> has_replicas(const Map& map, std::uint32_t tensor) {
   return several;
 }
 
+/// Whether a checksum of the format covers all of its bytes. Blobs are objects between the tensors: not asked.
+Result<bool> is_summed(const Map& map, std::uint32_t tensor) {
+  bool all = true;
+  if (map.tensors[tensor].role == Role::blob) return true;
+  CKPT_TRY(const std::uint64_t elements, checked_volume(map.tensors[tensor].shape));
+  if (elements == 0) return true;
+  CKPT_CHECK(map.index->chunks(tensor, {0, elements}, [&](const PlacedChunk& placed) -> Result<> {
+    all = all && (placed.where.crc || placed.chunk.volume() == 0);
+    return {};
+  }));
+  return all;
+}
+
 /// The location of one element of a tensor in the files.
 struct UnitPlace {
   std::uint32_t file = 0;
@@ -176,6 +189,8 @@ class SourceChecker {
       const auto twin = twins.find(i);
       CKPT_TRY(const bool several, has_replicas(map_, i));
       out_.replicated += several ? 1u : 0u;
+      CKPT_TRY(const bool summed, is_summed(map_, i));
+      out_.without_crc += summed ? 0u : 1u;
       if (beside.count(i) != 0 || (!request_.everything && !several && twin == twins.end())) continue;
       Placement& placement = out.emplace_back(Placement{.tensor = i, .dtype = tensor.dtype});
       CKPT_TRY(placement.bytes, tensor_bytes(tensor.dtype, tensor.shape));

@@ -31,6 +31,7 @@ struct SourceCheck {
   std::uint64_t leaves_checked = 0;  ///< fewer under a sample
   std::uint64_t crc_checked = 0;
   std::uint64_t crc_unread = 0;   ///< not read completely: with a sample, or with very many at once
+  std::uint64_t without_crc = 0;  ///< tensors of which a part has no checksum
   std::uint64_t masters = 0;      ///< fp32 masters that were compared with their weight
   std::uint64_t replicated = 0;   ///< tensors of which several files hold a part, all of which were compared
   std::vector<Finding> damage{};  ///< at most kMostDamage, each with file, offset and tensor

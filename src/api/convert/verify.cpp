@@ -84,6 +84,11 @@ class Verifier {
       if (finding.severity == Severity::incomplete) return fail(as_error(finding, request_.path, Errc::incomplete));
       (finding.severity == Severity::damage ? report_.damage : report_.notes).push_back(finding);
     }
+    if (map.tensors.empty() && map.files.empty() && source.format->hashes == nullptr)
+      return fail({.code = Errc::unsupported,
+                   .message = fmt::format("{}: no tensors found (read as {})", request_.path, map.format),
+                   .file = request_.path,
+                   .hint = fmt::format("check --from; 'ckpt inspect {}' shows what it holds", request_.path)});
     const std::vector<std::uint32_t> all = all_tensors(map);
     if (auto covered = check_coverage(map, all); !covered)
       return fail(with_file(std::move(covered).error(), source.root));
@@ -197,6 +202,7 @@ class Verifier {
     CKPT_TRY(const SourceCheck check, check_source(session_, source.map, source.root, wanted, "verify"));
     report_.crc_checked = check.crc_checked;
     report_.crc_unread = check.crc_unread;
+    report_.without_crc = hashed ? 0 : check.without_crc;
     report_.masters = check.masters;
     report_.replicated = check.replicated;
     report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
@@ -231,6 +237,8 @@ class Verifier {
     if (request_.sample) out += ", " + looked_at(check.leaves_checked, check.leaves);
     if (check.crc_checked + check.crc_unread > 0) out += ", CRC-32";
     if (check.crc_unread > 0) out += " (" + std::to_string(check.crc_unread) + " partly read, not compared)";
+    if (check.crc_checked > 0 && check.without_crc > 0)
+      out += fmt::format(" (none for {} of {} tensors)", check.without_crc, report_.tensor_count);
     if (check.masters > 0) out += ", " + std::to_string(check.masters) + " masters against their weights";
     if (check.replicated > 0) out += copies_text(check);
     if (digests_checked_ + check.crc_checked + check.crc_unread == 0) out += "; this checkpoint has no checksums";

@@ -324,6 +324,11 @@ bool is_settled(const Stamp& stamp, Time now) {
 
 void apply_marks(Entry& entry, std::vector<Mark> marks) {
   Checkpoint& checkpoint = entry.checkpoint;
+  // Another tool may have written into its checkpoint since: then the result is that of other bytes.
+  if (entry.foreign)
+    std::erase_if(marks, [&](const Mark& mark) {
+      return mark.kind == Mark::Kind::verified && mark.value == 1 && mark.at && *mark.at < checkpoint.created;
+    });
   for (const Mark& mark : marks) {
     switch (mark.kind) {
       case Mark::Kind::pin:
