@@ -275,5 +275,30 @@ def case_metrics_of_a_training_log(sh):
     sh.run("mark", "r", "--metrics-from", sh.checkpoint("safetensors/single"), "--store", "st", code=12, err="not a training log")
 
 
+def case_a_look_into_a_run_makes_no_store_in_it(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "1")
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "2")
+    sh.run("list", "--store", "st/r", out="^2 checkpoints")
+    sh.run("status", "--store", "st/r")
+    check(not sh.path("st/r/.ckpt").exists(), "a second store")
+    sh.run("rm", "st/r/step-000000001.g1")
+    sh.run("undelete", "r@1", "--store", "st", out="restored r@1")
+
+
+def case_a_dot_ckpt_of_another_program_is_no_store(sh):
+    for kind in ("file", "directory"):
+        top = sh.path(kind)
+        shutil.copytree(sh.golden / "ckpt/1.0-mesh/ckpt", top / "runs/demo" / OURS)
+        if kind == "file":
+            (top / ".ckpt").write_text("x")
+        else:
+            (top / ".ckpt").mkdir()
+            (top / ".ckpt/last.ckpt").write_text("x")
+        sh.run("pin", f"{kind}/runs/demo/{OURS}", code=2, err="in no store")
+        sh.run("pin", f"demo/{OURS}", "--store", f"{kind}/runs")
+        sh.run("verify", f"{kind}/runs/demo/{OURS}")
+        check(kind == "file" or os.listdir(top / ".ckpt") == ["last.ckpt"], str(list((top / ".ckpt").iterdir())))
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -13,6 +13,7 @@
 #include "catalog/index/names.hpp"
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
+#include "engine/store/holds_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/text/name_list.hpp"
 
@@ -35,7 +36,7 @@ std::optional<RunPlace> run_place(Io& io, const std::string& path) {
     const std::string parent = parent_path(above);
     if (parent == above) break;
     above = parent;
-    if (io.stat(join_path(above, kStoreDirectory))) return RunPlace{.store = above, .run = run};
+    if (holds_store(io, above).value_or(false)) return RunPlace{.store = above, .run = run};
   }
   return std::nullopt;
 }

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "engine/io/real_path.hpp"
-#include "engine/io/stat_if_present.hpp"
+#include "engine/store/holds_store.hpp"
 #include "engine/store/inbox.hpp"
 
 namespace ckpt {
@@ -14,7 +14,7 @@ constexpr unsigned kDeepestInStore = 4;  // depth of a run below its store, in d
 /// The nearest one by the names in a path alone, as far as they go up.
 Result<std::string> store_in_path(Io& io, std::string at) {
   for (unsigned depth = 0; depth <= kDeepestInStore; ++depth) {
-    CKPT_TRY(const auto there, stat_if_present(io, join_path(at, kStoreDirectory)));
+    CKPT_TRY(const bool there, holds_store(io, at));
     if (there) return at;
     std::string above = parent_path(at);
     if (above == at || base_name(at) == "..") break;

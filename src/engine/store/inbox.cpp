@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/store/held_store.hpp"
+#include "engine/store/holds_store.hpp"
 #include "format/hash.hpp"
 #include "format/model/scalar_json.hpp"
 #include "format/text/json.hpp"
@@ -86,12 +87,16 @@ void drop_note(Io& io, std::string_view run_directory, std::string_view name, st
       hasher.update(part);
     }
     const std::string path = join_path(inbox, hasher.digest().hex() + std::string(kSuffix));
-    const auto held = hold_store(io, store);
-    if (!held) return;
-    auto done = put_note(io, path, note_text(run, name));
-    if (!done && done.error().code == Errc::not_found && io.make_dir(inbox))
-      done = put_note(io, path, note_text(run, name));
-    if (done || done.error().code != Errc::not_found) return;
+    const auto there = holds_store(io, store);
+    if (!there) return;
+    if (*there) {
+      const auto held = hold_store(io, store);
+      if (!held) return;
+      auto done = put_note(io, path, note_text(run, name));
+      if (!done && done.error().code == Errc::not_found && io.make_dir(inbox))
+        done = put_note(io, path, note_text(run, name));
+      if (done || done.error().code != Errc::not_found) return;
+    }
     run = run == "." ? base_name(store) : join_path(base_name(store), run);
     store = parent_path(store);
   }
