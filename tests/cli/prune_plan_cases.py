@@ -1,4 +1,5 @@
 """What ckpt prune shows of its plan, and what stops it."""
+import os
 import re
 import shutil
 import time
@@ -114,6 +115,37 @@ def case_what_lacks_state_that_the_one_before_has_does_not_count_as_kept(sh):
         prune(sh, "--keep-last", "1", "--apply", "-y")
         check({p.name for p in run.iterdir()} == {"checkpoint-200"}, str(list(run.iterdir())))
         shutil.rmtree(sh.path("store"))
+
+
+def freed(sh, *words):
+    return sh.document("prune", "--store", "store", *words, "--keep-last", "1", "--purge-early-below", "0")["data"]
+
+
+def case_a_file_with_two_names_takes_its_space_once(sh):
+    """Hard links: of checkpoints that both go, of one that stays, and outside of the store."""
+    sh.run("convert", sh.checkpoint("safetensors/single"), "one", "--to", "ckpt")
+    for run in ("a", "b"):
+        sh.run("save", "one", "--link", "--store", "store", "--run", run, "--step", "1")
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", run, "--step", "2")
+    shutil.rmtree(sh.path("one"))
+    size = freed(sh)["checkpoints"][1]["bytes"]
+    data = freed(sh)
+    gone = [c["bytes_freed"] for c in data["checkpoints"] if c["decision"] == "TRASH"]
+    check(size / 2 < data["bytes_freed"] < size * 1.5 and data["bytes_freed"] == sum(gone), str(data))
+    check(freed(sh, "a")["bytes_freed"] < size / 4, "b@1 has the files too")
+    data = freed(sh, "--grace", "0", "--apply", "-y")
+    check(data["purged"] == 2 and size / 2 < data["purged_bytes"] < size * 1.5, str(data))
+
+
+def case_a_purge_frees_nothing_that_has_a_name_elsewhere(sh):
+    run = store(sh, steps=(1, 2)) / "llama"
+    sh.path("kept").mkdir()
+    for file in (run / "step-000000001.g1").rglob("*"):
+        if file.is_file():
+            os.link(file, sh.path("kept") / file.name)
+    check(freed(sh)["bytes_freed"] == 0, "hard links outside of the store")
+    data = freed(sh, "--grace", "0", "--apply", "-y")
+    check((data["purged"], data["purged_bytes"]) == (1, 0), str(data))
 
 
 if __name__ == "__main__":

@@ -142,6 +142,24 @@ def check_mounted_inside(job):
     job.run("verify", other.parents[1])
 
 
+def check_run_on_another_file_system(job):
+    """A rename into the trash cannot leave its file system: it stays, and nothing says that it was deleted."""
+    run = job.store / "far"
+    run.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", run], text=True, capture_output=True)
+    check(mounted.returncode == 0, "mount", mounted)
+    try:
+        for step in ("1", "2"):
+            job.run("save", job.source, "--run", "far", "--step", step)
+        done = job.run("rm", "far@1", code=3)
+        check("on another file system than the trash of its store" in done.stderr, "the reason", done)
+        check(not list((job.store / ".ckpt/trash/far").glob("*.json")), "a record of a deletion that did not happen")
+        done = job.run("why", "far@1")
+        check("deleted" not in done.stdout, "why", done)
+    finally:
+        subprocess.run(["umount", run], check=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--ckpt", required=True)
@@ -171,6 +189,7 @@ def main():
             job.run("unpin", "r@1")
             check_pruned_when_full(job)
             check_mounted_inside(job)
+            check_run_on_another_file_system(job)
         finally:
             subprocess.run(["umount", job.store], check=True)
     print("a full and a read-only store, and one that is pruned when full")

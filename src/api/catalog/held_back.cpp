@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "catalog/trash/strays.hpp"
+#include "engine/io/shared_bytes.hpp"
 
 namespace ckpt {
 namespace {
@@ -41,6 +42,21 @@ void hold_back(Io& io, PrunePlan& plan) {
         fmt::format("{}: {} more checkpoints to delete were not searched for foreign files; "
                     "--apply searches them, and keeps each one that holds such files",
                     plan.store, left));
+}
+
+void count_shared_once(Io& io, PrunePlan& plan) {
+  SharedBytes shared(io);
+  for (PrunePart& part : plan.parts) {
+    if (part.retention.aborted) continue;
+    for (const std::uint32_t i : part.retention.order) {
+      catalog::Decision& decision = part.retention.decisions[i];
+      if (decision.action != catalog::Action::trash || part.held_back.contains(i)) continue;
+      const std::uint64_t stays = std::min(shared.next(part.entries[i].path(plan.store)), decision.bytes_freed);
+      decision.bytes_freed -= stays;
+      part.retention.freed_bytes -= std::min(part.retention.freed_bytes, stays);
+      plan.freed_bytes -= std::min(plan.freed_bytes, stays);
+    }
+  }
 }
 
 }  // namespace ckpt

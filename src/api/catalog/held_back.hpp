@@ -10,4 +10,7 @@ namespace ckpt {
 /// when the plan is executed; so are the unchecked ones of a plan of many thousands, with a warning.
 void hold_back(Io& io, PrunePlan& plan);
 
+/// Takes from what the rest frees the files that have names elsewhere: hard links take their space once.
+void count_shared_once(Io& io, PrunePlan& plan);
+
 }  // namespace ckpt

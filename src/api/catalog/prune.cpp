@@ -526,6 +526,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.freed_bytes += part.retention.freed_bytes;
   }
   if (!request.carries_out) hold_back(session.io, plan);
+  count_shared_once(session.io, plan);
   if (!plan.by_name) plan_recycling(session.io, plan, request.now);
   return plan;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <map>
 #include <set>
@@ -19,6 +20,7 @@
 #include "catalog/trash/whole.hpp"
 #include "engine/io/remove_tree.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/io/shared_bytes.hpp"
 #include "engine/io/stat_if_present.hpp"
 #include "engine/publish/leftover.hpp"
 #include "engine/publish/publish.hpp"
@@ -228,7 +230,18 @@ Result<LockOutcome> Deleter::put(const Deletion& deletion) {
   }
   CKPT_TRY(const TrashEntry entry, announce(deletion, ""));
   auto moved = move_checkpoint(io_, path, join_path(place(deletion.run), entry.kept_as));
-  if (!moved) return fail(std::move(moved).error());  // a record without its checkpoint is settled by the next
+  if (!moved) {
+    // An answer that was lost may have moved it: then the next process settles the record. Else nothing was deleted.
+    const bool refused = moved.error().code != Errc::not_found && io_.stat(path) &&
+                         !io_.stat(join_path(place(deletion.run), entry.kept_as));
+    if (refused)
+      static_cast<void>(io_.unlink(join_path(place(deletion.run), entry.kept_as + std::string(kRecordSuffix))));
+    if (moved.error().system_code == EXDEV)
+      return fail({.code = Errc::not_done,
+                   .message = path + ": on another file system than the trash of its store, " + place(deletion.run),
+                   .file = path});
+    return fail(std::move(moved).error());
+  }
   CKPT_CHECK(give_back(entry, held));
   return held.outcome;
 }
@@ -309,12 +322,13 @@ Result<LockOutcome> Deleter::purge_one(const TrashEntry& entry, Time now, const 
     CKPT_TRY(moved, retire(entry));
   }
   whole.reset();
+  const std::uint64_t shared = SharedBytes(io_).next(path);
   CKPT_CHECK(remove_tree(io_, path));
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
   record.state = RecordState::purged;
   CKPT_CHECK(write(entry, record));
   out.gone.push_back(entry);
-  out.bytes += record.bytes - std::min(record.bytes, moved);
+  out.bytes += record.bytes - std::min(record.bytes, moved + shared);
   out.recycled_count += moved != 0 ? 1 : 0;
   out.recycled_bytes += moved;
   return LockOutcome::free;
