@@ -50,6 +50,24 @@ TEST(MeasureValues, KnowsIntegersAndZeroesWithASign) {
   EXPECT_EQ(measured<std::uint8_t>(Dtype::f8_e4m3, {1, 2}, {1, 3}).differing, 1u);
 }
 
+TEST(MeasureValues, IntegersThatNoDoubleHoldsHaveTheirDistance) {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+  EXPECT_EQ(measured<std::int64_t>(Dtype::i64, {most, least}, {most - 1, least + 1}).max_absolute, 1);
+  EXPECT_EQ(measured<std::int64_t>(Dtype::i64, {most}, {least}).max_absolute, 0x1p64);
+  EXPECT_EQ(measured<std::uint64_t>(Dtype::u64, {~std::uint64_t{0}}, {~std::uint64_t{0} - 3}).max_absolute, 3);
+  ValueDifference out;
+  const std::vector<std::int64_t> left{most};
+  const std::vector<std::int64_t> right{most - 1};
+  measure_values(Dtype::i64, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), Tolerance{0, 0.5}, out);
+  EXPECT_EQ(out.beyond, 1u) << "1 is not within 0.5";
+}
+
+TEST(MeasureValues, GreatDoublesHaveARelativeDistance) {
+  const auto out = measured<double>(Dtype::f64, {1.7e308}, {-1.7e308});
+  EXPECT_EQ(out.max_relative, 2);
+}
+
 TEST(MeasureValues, TheNormIsThatOfAllValuesAsOneVector) {
   const auto out = measured<float>(Dtype::f32, {3, 4, 1}, {0, 4, 3});
   EXPECT_DOUBLE_EQ(out.norm(), std::sqrt(13.0 / 25.0));

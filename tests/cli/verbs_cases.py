@@ -300,6 +300,15 @@ def case_equal_values_of_other_types_are_said_to_be_equal(sh):
     sh.run("diff", "one.pt", "half.safetensors", "--rtol", "0", out="1 within the tolerance, 0 different")
 
 
+def case_a_double_is_compared_as_a_double(sh):
+    for name, kind, data in (("one", "F32", struct.pack("<f", 1)), ("two", "F64", struct.pack("<d", 1 + 1e-10)), ("same", "F64", struct.pack("<d", 1))):
+        header = json.dumps({"a": {"dtype": kind, "shape": [1], "data_offsets": [0, len(data)]}}).encode()
+        sh.path(f"{name}.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+    sh.run("diff", "one.safetensors", "two.safetensors", code=1, out=r"F32 here, F64 there; 1 of 1 values differ, max \|a-b\| 1e-10")
+    sh.run("diff", "one.safetensors", "two.safetensors", "--rtol", "0", code=1)
+    sh.run("diff", "one.safetensors", "same.safetensors", code=1, out="all values are equal")
+
+
 def case_a_tolerance_is_that_of_numpy(sh):
     source = sh.checkpoint("safetensors/single")
     sh.run("convert", source, "half.safetensors", "--dtype", "bf16")

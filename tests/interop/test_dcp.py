@@ -259,6 +259,17 @@ def test_objects_of_unknown_classes_are_named_where_they_become_bytes(ckpt, out)
     assert torch.load(io.BytesIO(held.numpy().tobytes()), weights_only=False) == state["when"]
 
 
+def test_equal_objects_are_equal_whatever_their_pickles_share(ckpt, out):
+    """A string that occurs twice is one object or two: their pickles differ."""
+    text = "a longer string"
+    objects = {"shared": [text, text], "apart": [text, "".join(list(text))], "other": [text, text + "."], "tuple": (text, text)}
+    for name, value in objects.items():
+        dcp.save({"w": torch.ones(4), "o": value}, checkpoint_id=str(out / name), no_dist=True)
+    for name in objects:
+        said = ckpt("diff", out / "shared", out / name)
+        assert ("differ" in said.stdout) == (name in ("other", "tuple")), said.stdout
+
+
 def test_two_ranks_write_the_same_bytes(ckpt, out):
     source = GOLDEN / "torch" / "dcp_plain" / "ckpt"
     ckpt("convert", source, out / "one", "--to", "dcp", "--ranks", "3")

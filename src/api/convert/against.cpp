@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "api/convert/compare.hpp"
@@ -23,7 +24,8 @@
 namespace ckpt {
 namespace {
 
-constexpr std::size_t kValueShown = 40;  // bytes of a value's text
+constexpr std::size_t kValueShown = 40;       // bytes of a value's text
+constexpr std::size_t kMostValues = 1 << 20;  // that an object expands to, to be compared as a value
 
 std::string shape_text(const Shape& shape) {
   std::string out = "[";
@@ -38,6 +40,29 @@ std::string type_difference(const Tensor& here, const Tensor& there) {
   if (here.shape == there.shape) return out;
   if (!out.empty()) out += "; ";
   return out + "shape " + shape_text(here.shape) + " here, " + shape_text(there.shape) + " there";
+}
+
+/// Whether it consists of numbers, strings, bytes, lists, tuples, sets and dicts only, and of at most kMostValues of
+/// them: same_value then compares all of it.
+bool is_plain(const Value& value) {
+  std::vector<const Value*> pending{&value};
+  for (std::size_t seen = 0; !pending.empty(); ++seen) {
+    const Value* at = pending.back();
+    pending.pop_back();
+    if (seen >= kMostValues || at == nullptr) return false;
+    if (std::holds_alternative<Opaque>(at->v) || std::holds_alternative<TensorRef>(at->v)) return false;
+    if (const auto* list = std::get_if<List>(&at->v)) {
+      if (list->is_special) return false;
+      for (const ValuePtr& item : list->items) pending.push_back(item.get());
+    } else if (const auto* dict = std::get_if<Dict>(&at->v)) {
+      if (dict->kind != Dict::Kind::plain || dict->attributes != nullptr || dict->factory != nullptr) return false;
+      for (const auto& [key, item] : dict->items) {
+        pending.push_back(key.get());
+        pending.push_back(item.get());
+      }
+    }
+  }
+  return true;
 }
 
 /// A name of a checkpoint, which leads to one of its tensors.
@@ -119,7 +144,7 @@ class Comparison {
     CKPT_TRY(const auto bad, compare_tensors(session_, left(), right(), pairs_, "compare"));
     for (const std::size_t i : bad) {
       if (is_blob(pairs_[i].left) && !holds_values_) {
-        blobs_.emplace_back(labels_[i]);
+        if (!is_same_object(labels_[i])) blobs_.emplace_back(labels_[i]);
         continue;
       }
       report_.different.push_back({.name = std::string(labels_[i]), .reason = "values"});
@@ -161,11 +186,23 @@ class Comparison {
     return std::ranges::find(map.findings, Skipped::unless_blobs, &Finding::skipped) != map.findings.end();
   }
 
+  /// Whether two blobs are pickles of one plain value: those of equal values may differ, by what the writer had seen
+  /// before.
+  bool is_same_object(std::string_view name) const {
+    const Value* mine = object_of(here_, name);
+    const Value* theirs = object_of(there_, name);
+    return mine != nullptr && theirs != nullptr && is_plain(*mine) && is_plain(*theirs) && same_value(*mine, *theirs);
+  }
+  static const Value* object_of(const Map& map, std::string_view name) {
+    const auto found = std::ranges::find(map.objects, name, &NamedObject::name);
+    return found == map.objects.end() ? nullptr : &found->value;
+  }
+
   void compare(const Named& mine, const Named& theirs) {
     const Tensor& tensor = here_.tensors[mine.tensor];
     const Tensor& twin = there_.tensors[theirs.tensor];
     if ((tensor.role == Role::blob || twin.role == Role::blob) && tensor.shape != twin.shape && !holds_values_) {
-      blobs_.emplace_back(mine.name);
+      if (!is_same_object(mine.name)) blobs_.emplace_back(mine.name);
       return;
     }
     if (tensor.true_dtype != twin.true_dtype)
@@ -178,7 +215,8 @@ class Comparison {
     }
     report_.different.push_back({.name = std::string(mine.name), .reason = type_difference(tensor, twin)});
     if (twin.shape != tensor.shape || !is_castable(twin.dtype) || !is_castable(tensor.dtype)) return;
-    measured_.push_back({pair.left, pair.right, Dtype::f32});
+    const bool wide = tensor.dtype == Dtype::f64 || twin.dtype == Dtype::f64;
+    measured_.push_back({pair.left, pair.right, wide ? Dtype::f64 : Dtype::f32});
     measured_labels_.push_back(mine.name);
   }
 

@@ -29,9 +29,35 @@ bool is_number(Dtype dtype) {
   return !is_packed(dtype);
 }
 
+/// Exact for integers, also where no double holds them.
+template <class Number>
+long double whole_distance(std::span<const std::byte> left, std::span<const std::byte> right, std::size_t index) {
+  Number a{};
+  Number b{};
+  std::memcpy(&a, left.data() + index * sizeof(Number), sizeof(Number));
+  std::memcpy(&b, right.data() + index * sizeof(Number), sizeof(Number));
+  const auto high = static_cast<std::uint64_t>(std::max(a, b));
+  return static_cast<long double>(high - static_cast<std::uint64_t>(std::min(a, b)));
+}
+
 /// std::abs of complex numbers takes five times as long, and most are real.
 double size_of(std::complex<double> value) {
   return value.imag() == 0 ? std::abs(value.real()) : std::abs(value);
+}
+
+/// |a - b| of the elements, whose values are `a` and `b`; finite for finite numbers.
+long double distance_of(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
+                        std::size_t index, std::complex<double> a, std::complex<double> b) {
+  switch (dtype) {
+    case Dtype::i64:
+      return whole_distance<std::int64_t>(left, right, index);
+    case Dtype::u64:
+      return whole_distance<std::uint64_t>(left, right, index);
+    case Dtype::f64:
+      return std::abs(static_cast<long double>(a.real()) - static_cast<long double>(b.real()));
+    default:
+      return size_of(a - b);
+  }
 }
 
 bool is_nan(std::complex<double> value) {
@@ -109,17 +135,17 @@ void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<cons
     }
     const std::complex<double> a = number_at(dtype, left, i);
     const bool both_nan = is_nan(a) && is_nan(b);
-    const double distance = size_of(a - b);
+    const long double distance = distance_of(dtype, left, right, i, a, b);
     const bool within =
-        tolerance && (both_nan || a == b ||
+        tolerance && (both_nan || distance == 0 ||
                       (std::isfinite(size_b) && distance <= tolerance->absolute + tolerance->relative * size_b));
     if (!within) ++out.beyond;
     if (is_nan(a) != is_nan(b)) ++out.one_is_nan;
-    if (is_nan(a) || is_nan(b) || a == b) continue;  // 0 and -0 are different bits
-    out.squares += distance * distance;
-    out.max_absolute = std::max(out.max_absolute, distance);
-    const double size = std::max(size_of(a), size_b);
-    out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : distance / size);
+    if (is_nan(a) || is_nan(b) || distance == 0) continue;  // 0 and -0 are different bits
+    out.squares += static_cast<double>(distance * distance);
+    out.max_absolute = std::max(out.max_absolute, static_cast<double>(distance));
+    const long double size = std::max<long double>(size_of(a), size_b);
+    out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : static_cast<double>(distance / size));
   }
 }
 
