@@ -132,7 +132,7 @@ def case_a_file_with_two_names_takes_its_space_once(sh):
     data = freed(sh)
     gone = [c["bytes_freed"] for c in data["checkpoints"] if c["decision"] == "TRASH"]
     check(size / 2 < data["bytes_freed"] < size * 1.5 and data["bytes_freed"] == sum(gone), str(data))
-    check(freed(sh, "a")["bytes_freed"] < size / 4, "b@1 has the files too")
+    check(freed(sh, "a")["bytes_freed"] < size / 2, "b@1 has the shards too")
     data = freed(sh, "--grace", "0", "--apply", "-y")
     check(data["purged"] == 2 and size / 2 < data["purged_bytes"] < size * 1.5, str(data))
 
@@ -140,9 +140,9 @@ def case_a_file_with_two_names_takes_its_space_once(sh):
 def case_a_purge_frees_nothing_that_has_a_name_elsewhere(sh):
     run = store(sh, steps=(1, 2)) / "llama"
     sh.path("kept").mkdir()
-    for file in (run / "step-000000001.g1").rglob("*"):
+    for number, file in enumerate((run / "step-000000001.g1").rglob("*")):
         if file.is_file():
-            os.link(file, sh.path("kept") / file.name)
+            os.link(file, sh.path("kept") / f"{number}-{file.name}")
     check(freed(sh)["bytes_freed"] == 0, "hard links outside of the store")
     data = freed(sh, "--grace", "0", "--apply", "-y")
     check((data["purged"], data["purged_bytes"]) == (1, 0), str(data))

@@ -15,7 +15,7 @@ class SharedBytes {
   explicit SharedBytes(Io& io) : io_(io) {}
 
   /// The bytes of the next tree's files that have other names, in none of the trees so far. A part that cannot be read,
-  /// and files beyond a million, do not count as shared.
+  /// and trees after 20,000 files, do not count as shared.
   std::uint64_t next(const std::string& path);
 
  private:
