@@ -308,6 +308,7 @@ Result<LockOutcome> Deleter::purge_one(const TrashEntry& entry, Time now, const 
     }
     CKPT_CHECK(std::move(written));
   }
+  const std::uint64_t shared = SharedBytes(io_).next(path);
   for (const std::string_view marker : markers_) {
     auto gone = io_.unlink(join_path(path, marker));
     if (gone) {
@@ -322,7 +323,6 @@ Result<LockOutcome> Deleter::purge_one(const TrashEntry& entry, Time now, const 
     CKPT_TRY(moved, retire(entry));
   }
   whole.reset();
-  const std::uint64_t shared = SharedBytes(io_).next(path);
   CKPT_CHECK(remove_tree(io_, path));
   CKPT_CHECK(io_.sync_dir(place(entry.run)));
   record.state = RecordState::purged;
