@@ -27,6 +27,10 @@ def case_inspect_describes_what_it_cannot_read(sh):
     sh.run("inspect", sh.checkpoint("orbax/direct_standard"),
            out=["^orbax", "Orbax.*; reading it is not supported", r"^  state +complete: 12 files", r"^  saved +20\d\d-"], not_out="parameters|converts to")
     sh.run("inspect", sh.checkpoint("broken/megatron_missing_rank"), code=13, err="1 of 4 data files is missing")
+    for step in (10, 20):
+        shutil.copytree(sh.checkpoint("orbax/direct_standard") / "final", sh.path("jax") / str(step))
+    sh.path("jax/30.orbax-checkpoint-tmp-1").mkdir()
+    sh.run("inspect", "jax", out="^  state +complete: 12 files", err="jax is a directory of checkpoints: using 20, the newest of its 2 checkpoints")
     data = sh.document("inspect", sh.checkpoint("orbax/direct_standard"))["data"]
     check((data["readable"], data["format"], data["file_count"], data["can_become"]) == (False, "orbax", 12, []), str(data))
 

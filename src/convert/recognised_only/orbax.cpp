@@ -14,6 +14,10 @@ constexpr std::array<std::string_view, 1> kOrbaxSteps{"#"};
 constexpr std::array<std::string_view, 4> kOrbaxMarkers{"commit_success.txt", kMarks[0], kMarks[1], kMarks[2]};
 constexpr std::size_t kMaxSteps = 256;  // sub-directories that are searched
 
+bool is_step(std::string_view name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 tl::unexpected<Error> uncommitted(const std::string& path) {
   return fail({.code = Errc::uncommitted,
                .message = path + ": an Orbax save that never finished",
@@ -31,7 +35,7 @@ Result<std::optional<Match>> detect_orbax(const Place& place) {
     if (temporary) return uncommitted(place.root);
     return Match{.where = {}, .why = std::string(mark)};
   }
-  // A manager's directory: one sub-directory per step.
+  // A directory with a checkpoint in it. Steps of a manager are checkpoints of their own.
   std::string unfinished;
   std::size_t looked = 0;
   for (const DirEntry& entry : place.entries) {
@@ -41,6 +45,7 @@ Result<std::optional<Match>> detect_orbax(const Place& place) {
       unfinished = below;
     } else if (place.io.stat(join_path(below, kMarks[0])).has_value() ||
                place.io.stat(join_path(below, kMarks[1])).has_value()) {
+      if (is_step(entry.name)) return std::nullopt;
       return Match{.where = {}, .why = fmt::format("{}/ with Orbax metadata", entry.name)};
     }
   }
