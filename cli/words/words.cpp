@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 namespace ckpt::cli {
@@ -114,6 +115,19 @@ std::vector<std::string> long_flags(const Verb* verb) {
   return out;
 }
 
+/// "run" of "[RUN]...".
+bool is_argument(const Verb& verb, std::string word) {
+  std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::toupper(c); });
+  for (std::string_view rest = verb.arguments; !rest.empty();) {
+    const std::size_t begin = std::min(rest.find_first_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ"), rest.size());
+    rest.remove_prefix(begin);
+    const std::string_view one = rest.substr(0, rest.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ"));
+    if (!one.empty() && one == word) return true;
+    rest.remove_prefix(one.size());
+  }
+  return false;
+}
+
 Error unknown_flag(const Verb* verb, const std::string& word) {
   const std::string name = word.substr(0, word.find('='));
   const std::string bare = name.substr(std::min(name.find_first_not_of('-'), name.size()));
@@ -126,6 +140,8 @@ Error unknown_flag(const Verb* verb, const std::string& word) {
   for (const Flag& flag : global_flags())
     if (std::ranges::find(flag.guesses, bare) != flag.guesses.end())
       return with_hint(error, did_you_mean("--" + std::string(flag.name)));
+  if (verb != nullptr && is_argument(*verb, bare))
+    return with_hint(error, fmt::format("it is an argument: ckpt {} {}", verb->name, verb->arguments));
   for (const Verb& other : verbs())
     if (&other != verb && find_flag(&other, bare) != nullptr && bare.size() > 1)
       return with_hint(error, fmt::format("'--{}' is an option of 'ckpt {}'", bare, other.name));

@@ -108,6 +108,7 @@ def case_words_of_other_tools_lead_to_the_command(sh):
         sh.run(word, "a", "b", code=2, err=[f"unknown command '{word}'", f"^hint: .*{re.escape(hint)}"])
     for alias, verb in (("load", "export"), ("extract", "export"), ("import", "save"), ("compare", "diff"), ("statistics", "stats")):
         sh.run("help", alias, out=f"^Usage: ckpt {verb} ")
+    sh.run("prune", "--run", "r", code=2, err=["unknown option '--run' of 'ckpt prune'", r"^hint: it is an argument: ckpt prune \[RUN\]"])
 
 
 def case_synonyms_of_formats_and_dtypes_are_accepted(sh):
