@@ -11,7 +11,7 @@ import time
 from ctypes import CFUNCTYPE, Structure, c_int, c_uint64, c_void_p
 from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
-from . import errors
+from . import _library, errors
 
 T = TypeVar("T")
 
@@ -222,3 +222,13 @@ def _as_error(failure: Exception) -> errors.Error:
     if isinstance(failure, errors.Error):
         return failure
     return errors.Error(f"{type(failure).__name__}: {failure}")
+
+
+def check(code: int, ranks: Optional[Ranks]) -> None:
+    """Raises the failure of the last call; if a rank has left, with its reason."""
+    try:
+        _library.check(code)
+    except errors.Error as reason:
+        if ranks is None:
+            raise
+        raise ranks.explained(reason) from None

@@ -166,7 +166,7 @@ def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
     errors      Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
     """
     if not isinstance(tree, (dict, list, tuple)):
-        raise errors.usage(f"the tree is a {type(tree).__name__}, not a dict, list or tuple")
+        raise errors.usage(f"the tree is of type {type(tree).__name__}, not a dict, list or tuple")
     walk = _Flattener(own_names, is_saved)
     walk.walk(tree, "", 0)
     walk.flat.text = "".join(walk.text)

@@ -8,21 +8,28 @@ import os
 import threading
 from ctypes import byref, c_char_p, c_void_p
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _box, _dtypes, _library, _tree, errors
+
+if TYPE_CHECKING:  # Tensor has methods of the names numpy and torch
+    from numpy import ndarray as NumpyArray
+    from torch import Tensor as TorchTensor
 
 PathLike = Union[str, "os.PathLike[str]"]
 
 
 @dataclass(frozen=True)
 class Info:
-    """What a checkpoint says of itself; unknown members are None.
+    """What a checkpoint says about itself; unknown members are None.
 
-    step      of training
-    chosen    which of several checkpoints was opened, and why
-    metadata  texts stored with it
-    metrics   numbers stored with it; None where the number was not finite
+    path               of the checkpoint that was opened
+    format, variant    such as "deepspeed" and "zero-3"
+    chosen             which of several checkpoints was opened, and why
+    step               of training
+    framework          that wrote it, and `framework_version`
+    metadata           texts stored with it, by name
+    metrics            numbers stored with it, by name; None where the number was not finite
     """
 
     path: str
@@ -39,8 +46,10 @@ class Info:
 class Tensor:
     """A tensor of an open checkpoint, or a part of one. Nothing is read before .numpy(), .torch() or .read().
 
-    Index it with integers, slices with positive steps and '...': the result is a Tensor again, and reading it reads
-    only the smallest box that holds it.
+    Index it with integers, slices with positive steps and `...`: the result is a Tensor again, and reading it reads
+    only the smallest box that holds it. A Tensor keeps its checkpoint open; it cannot be read after `Checkpoint.close`.
+
+    name   in the checkpoint; of a tied name the tensor that it is tied to
     """
 
     def __init__(self, checkpoint: Checkpoint, document: Mapping[str, Any], name: str,
@@ -63,7 +72,7 @@ class Tensor:
 
     @property
     def shape(self) -> Tuple[int, ...]:
-        """In elements."""
+        """The lengths of the dimensions, in elements."""
         return _box.shape_of(self._axes)
 
     @property
@@ -73,7 +82,7 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the elements, densely stored."""
+        """The size of the elements in bytes, densely stored."""
         return _dtypes.size_bytes(self.dtype, self.shape)
 
     @property
@@ -83,13 +92,13 @@ class Tensor:
 
     @property
     def parameter(self) -> Optional[str]:
-        """Of a slot: the name of its parameter, where known."""
+        """Of a slot: the name of its parameter, where known; else None."""
         value: Optional[str] = self._document["parameter"]
         return value
 
     @property
     def slot(self) -> Optional[str]:
-        """Of a slot: "master", "exp_avg", ..., or the framework's own name."""
+        """Of a slot: "master", "exp_avg", ..., or the framework's own name; else None."""
         value: Optional[str] = self._document["slot"]
         return value
 
@@ -105,7 +114,10 @@ class Tensor:
         return f"<ckpt.Tensor {self.name} {self.dtype} {list(self.shape)}>"
 
     def read(self) -> bytearray:
-        """The bytes of the elements, dense, row-major, little-endian. usage: the slice has steps."""
+        """The bytes of the elements in new memory: dense, row-major, little-endian.
+
+        errors   Usage: the slice has steps, or the checkpoint is closed; Corrupt, IOFailure
+        """
         if _box.has_steps(self._axes):
             raise errors.usage(f"{self.name}: the bytes of a slice with steps: use .numpy() or .torch()")
         data = bytearray(self._box_bytes)
@@ -113,8 +125,12 @@ class Tensor:
             self._read_to(ctypes.addressof(ctypes.c_char.from_buffer(data)))
         return data
 
-    def numpy(self) -> Any:
-        """A new numpy.ndarray. unsupported: numpy has no such dtype, and ml_dtypes is not installed."""
+    def numpy(self) -> NumpyArray[Any, Any]:
+        """The elements as a new array of numpy, of the shape `self.shape`; BF16 and F8 have dtypes of ml_dtypes.
+
+        errors   Unsupported: numpy has no such dtype, and ml_dtypes is not installed; Usage: the checkpoint is closed;
+                 Corrupt, IOFailure
+        """
         import numpy
 
         dtype = _dtypes.numpy_dtype(self.dtype)
@@ -123,10 +139,15 @@ class Tensor:
             self._read_to(data.ctypes.data)
         if _box.has_steps(self._axes):
             data = numpy.ascontiguousarray(data[_box.steps(self._axes)])
-        return data.reshape(self.shape)
+        shaped: NumpyArray[Any, Any] = data.reshape(self.shape)
+        return shaped
 
-    def torch(self) -> Any:
-        """A new torch.Tensor in CPU memory. unsupported: torch has no such dtype."""
+    def torch(self) -> TorchTensor:
+        """The elements as a new tensor of torch in CPU memory, of the shape `self.shape`; F4 has half as many elements in the
+        last dimension, because torch packs two in one.
+
+        errors   Unsupported: torch has no such dtype; Usage: the checkpoint is closed; Corrupt, IOFailure
+        """
         data = self._torch_buffer()
         if data.nbytes:
             self._read_to(data.data_ptr())
@@ -153,13 +174,13 @@ class Tensor:
         _dtypes.torch_dtype(self.dtype)  # before anything is read
         return torch.empty(self._box_bytes, dtype=torch.uint8)
 
-    def _torch_view(self, data: Any) -> Any:
+    def _torch_view(self, data: Any) -> TorchTensor:
         shape: Tuple[int, ...] = self._extent
         if self.dtype == "F4":
             if _box.has_steps(self._axes) or any(axis.dropped for axis in self._axes[-1:]):
                 raise errors.unsupported(f"{self.name}: torch packs two F4 elements in one: no steps, no single ones")
             shape = (*shape[:-1], shape[-1] // 2)
-        value = data.view(_dtypes.torch_dtype(self.dtype)).view(shape)
+        value: TorchTensor = data.view(_dtypes.torch_dtype(self.dtype)).view(shape)
         if _box.has_steps(self._axes):
             value = value[_box.steps(self._axes)].contiguous()
         kept = [length for length, axis in zip(value.shape, self._axes) if not axis.dropped]
@@ -167,9 +188,16 @@ class Tensor:
 
 
 class Checkpoint(Mapping[str, Tensor]):
-    """An open checkpoint: a mapping of tensor names, tied ones too, to tensors that are read when asked for.
+    """An open checkpoint: a mapping of tensor names, tied ones too, to tensors that are read when asked for. A name that it
+    lacks is a NotFound, which is a KeyError.
 
-    Holds a lease on the checkpoint until it is closed, so that no policy deletes it. One thread at a time reads.
+    Holds a lease on the checkpoint until it is closed, so that no policy deletes it: use it in a `with` block. Threads may
+    share it; they read one after the other.
+
+    info      what the checkpoint says about itself
+    ties      second names of tensors, and the name of the tensor that each is tied to
+    objects   plain values stored beside the tensors, by name
+    blobs     sizes in bytes of opaque data, by name: see `blob`
     """
 
     def __init__(self, handle: int) -> None:
@@ -217,18 +245,22 @@ class Checkpoint(Mapping[str, Tensor]):
         return f"<ckpt.Checkpoint {self.info.path}: {self.info.format}{step}, {len(self._tensors)} tensors>"
 
     def blob(self, name: str) -> bytes:
-        """Opaque bytes that were stored with the checkpoint. not found: `blobs` has no such name."""
+        """Opaque bytes that were stored with the checkpoint.
+
+        errors   NotFound: `blobs` has no such `name`; Usage: the checkpoint is closed; Corrupt, IOFailure
+        """
         if name not in self.blobs:
             raise errors.not_found(f"{name}: the checkpoint has no such blob", tensor=name)
         data = ctypes.create_string_buffer(max(self.blobs[name], 1))
         self._read([_library.read_struct(name, [0], [self.blobs[name]], ctypes.addressof(data), self.blobs[name])])
         return data.raw[:self.blobs[name]]
 
-    def torch(self, prefix: str = "", roles: Sequence[str] = ("param", "buffer")) -> Dict[str, Any]:
+    def torch(self, prefix: str = "", roles: Sequence[str] = ("param", "buffer")) -> Dict[str, TorchTensor]:
         """A state dict: the tensors whose names begin with `prefix`, which is removed, as torch tensors.
 
-        roles    "slot" adds optimizer state
+        roles    which tensors: "param", "buffer", "slot" (optimizer state)
         returns  new tensors in CPU memory, read in one pass; tied names share one tensor
+        errors   Unsupported: torch has no such dtype; Usage: the checkpoint is closed; Corrupt, IOFailure
         """
         wanted = {name: self[name] for name in self if name.startswith(prefix)}
         wanted = {name: tensor for name, tensor in wanted.items() if tensor.role in roles}
@@ -276,9 +308,10 @@ def _info_of(document: Mapping[str, Any]) -> Info:
 
 
 def open(path: PathLike) -> Checkpoint:
-    """Opens the checkpoint at `path`, of any format that ckpt reads; the newest of a run's directory.
+    """Opens the checkpoint at `path`, of any format that ckpt reads; the newest of a run's directory. Reads its metadata, no
+    tensors.
 
-    errors   NotFound; Unsupported: the format is unknown or newer; Incomplete: files are missing; Corrupt
+    errors   NotFound; Unsupported: the format is unknown or newer; Incomplete: files are missing; Corrupt; IOFailure
     """
     handle = c_void_p()
     _library.check(_library.library().ckpt_checkpoint_open(_library.text(os.fspath(path)), None, byref(handle)))

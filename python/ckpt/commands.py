@@ -1,4 +1,14 @@
-"""The commands of `ckpt` as functions: each runs the command with --json and returns the document's data."""
+"""The commands of `ckpt` as functions: each runs the command with --json and returns the data of its document.
+
+Keyword arguments are the command's options: keep_last=3 is --keep-last=3, True a flag, a list one option for each item; None
+and False are left out. Ctrl-C stops the command and waits for its end. All of them take `progress`:
+
+progress   True: a bar, if tqdm is installed. A function: called in this thread about twice a second with a document
+           (schemas/progress.schema.json): `phase`, `done_bytes`, `total_bytes`, `eta_s` ...; if it raises, the command is
+           stopped, nothing half done is left, and the exception is passed on
+errors     of each: those of the command; KeyboardInterrupt. The answer "no" (exit code 1) is a result that is not ok,
+           "partly done" (3) also a Python warning
+"""
 
 from __future__ import annotations
 
@@ -25,7 +35,7 @@ _MOST_ROWS = 50  # of a table in a notebook
 class Result(Mapping[str, Any]):
     """The data of a command's JSON document (schemas/VERB.schema.json), by attribute or by key.
 
-    ok         whether the exit code is 0: for `verify` that nothing is damaged
+    ok         whether the exit code is 0: for `verify`, that nothing is damaged
     exit_code  of the command
     warnings   documents with a `text`
     """
@@ -67,7 +77,10 @@ class Result(Mapping[str, Any]):
         return f"<table><caption>{head}</caption>{rows}</table>"
 
     def raise_if_bad(self) -> None:
-        """Raises Corrupt if `verify` or `diff` found damage or a difference. Does nothing if the result is ok."""
+        """Does nothing if the result is ok.
+
+        errors   Corrupt: `verify` found damage, or `diff` a difference
+        """
         if self.ok:
             return
         found = self._data.get("damage") or [{}]
@@ -213,43 +226,82 @@ def _parsed(text: bytes, messages: bytes, verb: str, code: int) -> Dict[str, Any
 
 
 def convert(src: PathLike, dst: PathLike, **given: Any) -> Result:
-    """Converts a checkpoint to another format or layout: to="safetensors", only="weights", shard_size="5GB"."""
+    """Converts a checkpoint to another format or layout.
+
+    src      a checkpoint of any format
+    dst      where to write; the name or `to` selects the format. Complete, or not there, whatever happens
+    given    options of `ckpt convert`: to="safetensors", only="weights", shard_size="5GB"
+    errors   NotFound, Unsupported, Incomplete, Corrupt: of `src`; Usage: `dst` exists; NoSpace, IOFailure
+    """
     return run("convert", src, dst, **given)
 
 
 def verify(path: PathLike, **given: Any) -> Result:
-    """Checks completeness and checksums. Damage is a result that is not ok: see Result.raise_if_bad."""
+    """Checks completeness and checksums. Damage is a result that is not ok, with a list `damage`: see Result.raise_if_bad.
+
+    path     a checkpoint of any format, or a run
+    given    options of `ckpt verify`
+    errors   NotFound, Unsupported; IOFailure
+    """
     return run("verify", path, **given)
 
 
 def diff(a: PathLike, b: PathLike, **given: Any) -> Result:
     """Compares the tensors of two checkpoints of any formats bit for bit, or within rtol=0.01, atol=1e-8 as numpy.allclose.
-
     A difference is a result that is not ok.
+
+    a, b     two checkpoints
+    given    options of `ckpt diff`
+    errors   NotFound, Unsupported, Incomplete; IOFailure
     """
-    return run("verify", a, against=os.fspath(b), **given)
+    return run("diff", a, b, **given)
 
 
 def inspect(path: PathLike, **given: Any) -> Result:
-    """What a file or directory contains."""
+    """What a file or directory contains: format, step, parallel sizes, tensors by dtype, bytes.
+
+    path     a file or directory, or the name of a checkpoint in a store
+    given    options of `ckpt inspect`
+    errors   NotFound; Corrupt: the file is damaged; IOFailure
+    """
     return run("inspect", path, **given)
 
 
 def list_checkpoints(store: Optional[PathLike] = None, **given: Any) -> Result:
-    """The checkpoints of a store, by default of the current directory."""
+    """The checkpoints of a store.
+
+    store    its directory; None: the current directory
+    given    options of `ckpt list`: run="exp*", sort="size", limit=20
+    errors   NotFound: no such directory; IOFailure
+    """
     return run("list", *([] if store is None else [store]), **given)
 
 
 def plan(checkpoint: Optional[PathLike] = None, **given: Any) -> Result:
-    """The checkpoint interval and what it costs."""
+    """How often to save, and what it costs.
+
+    checkpoint   whose size counts; None: params="7B" says it
+    given        options of `ckpt plan`: bw="2G", mtbf="50h", stall="1.9s"
+    errors       Usage: a number is missing; NotFound
+    """
     return run("plan", *([] if checkpoint is None else [checkpoint]), **given)
 
 
 def prune(*runs: str, **given: Any) -> Result:
-    """Deletes checkpoints by policy: keep_last=3. Only a plan without apply=True, which needs yes=True too."""
+    """Moves the checkpoints that no rule keeps to the trash. Without apply=True, which needs yes=True too, it is only a plan.
+
+    runs     names of runs in the store, or patterns; none: all runs
+    given    options of `ckpt prune`: store="runs", keep_last=3, grace="1h"
+    errors   Usage: an unknown rule; NotFound: no such run; IOFailure
+    """
     return run("prune", *runs, **given)
 
 
 def save(src: PathLike, **given: Any) -> Result:
-    """Imports a checkpoint into a store: run="llama8b", step=1000, metric="loss=1.7"."""
+    """Imports a checkpoint into a store.
+
+    src      a checkpoint of any format
+    given    options of `ckpt save`: store="runs", run="llama8b", step=1000, metric="loss=1.7"
+    errors   NotFound, Unsupported, Incomplete, Corrupt: of `src`; Usage: `run` is missing, or the step is unknown; NoSpace, IOFailure
+    """
     return run("save", src, **given)

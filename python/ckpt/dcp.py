@@ -81,10 +81,9 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
     readers see the old checkpoint or the complete new one. A save that fails, on any rank, leaves nothing there.
 
     path       of the checkpoint, unless dcp.save gets checkpoint_id
-    threads    of each rank: so many copy, hash and write
+    threads    how many threads of each rank copy, hash and write
     overwrite  replaces a DCP checkpoint at the path; an empty directory is always replaced. Directories that hold other
                files are refused before anything is written
-
     errors     raised by dcp.save on all ranks, in CheckpointException.failures by rank: Usage, NoSpace, IOFailure;
                Unsupported: use_collectives=False, in which no rank knows when all have written
     """
@@ -102,12 +101,12 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
 
     @property
     def checkpoint_id(self) -> Optional[str]:
-        """The path of the checkpoint; None before it is given."""
+        """The path of the checkpoint; None until it is given."""
         return self._path
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: PathLike) -> bool:
-        """Whether it is a path here."""
+        """Called by torch: whether `checkpoint_id` is a path, not a URL."""
         return "://" not in str(checkpoint_id)
 
     def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
@@ -117,7 +116,10 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
             self._path = os.fspath(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Called by torch on all ranks. unsupported: use_collectives=False"""
+        """Called by torch on all ranks.
+
+        errors   Unsupported: use_collectives=False
+        """
         if not kwargs.get("use_collectives", True):
             raise errors.unsupported("ckpt.dcp.Writer: use_collectives=False: a checkpoint is published when all ranks have "
                                      "written", hint="leave use_collectives out, or use torch's FileSystemWriter")
@@ -170,7 +172,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         self._drop()
 
     def storage_meta(self) -> Optional[StorageMeta]:
-        """The path and an id of the save, for the metadata."""
+        """Called by torch: the path and an id of the save, for the metadata."""
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
 
     def __getstate__(self) -> Dict[str, Any]:

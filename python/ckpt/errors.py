@@ -8,10 +8,12 @@ from typing import Any, Dict, Mapping, Optional, Type
 class Error(Exception):
     """A failure. `ckpt explain ID` explains the id; the codes are those of docs/exit-codes.md.
 
-    id       stable, such as "CKPT-E1503"
-    code     the exit code of the command line for the same failure
-    message  "object: operation: reason"
-    file, tensor, offset, hint   where known, else None; the offset is in bytes from the start of the file
+    message       "object: operation: reason"
+    id            stable, such as "CKPT-E1503"
+    code          the exit code of the command for the same failure
+    file, tensor  where the failure is, if known; else None
+    offset        bytes from the start of the file, if known; else None
+    hint          what to do about it, if known; else None
     """
 
     def __init__(self, message: str, *, id: str = "CKPT-E7000", code: int = 70, file: Optional[str] = None,

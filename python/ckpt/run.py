@@ -15,12 +15,14 @@ import warnings
 import weakref
 from array import array
 from ctypes import byref, c_int, c_void_p
-from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _comm, _device, _dtypes, _jax, _library, _retention, _shares, _tree, errors
+from . import _arrays, _comm, _device, _dtypes, _library, _retention, _shares, _tree, errors
+from ._loading import Loading, LoadReport
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
+
+__all__ = ["LoadReport", "Pending", "Run"]
 
 T = TypeVar("T")
 
@@ -28,32 +30,11 @@ _WAIT_MS = 200  # of one call, so that Ctrl-C ends a wait
 _LOCKED = 11  # the code of a wait that timed out
 
 
-@dataclass(frozen=True)
-class LoadReport:
-    """What `Run.load` did.
-
-    step, path        of the checkpoint that was loaded
-    tree              the tree that was filled, or the new one
-    missing           names of the tree that the checkpoint lacks: unchanged
-    unexpected        names of the checkpoint that the tree lacks: not loaded
-    skipped           damaged newer checkpoints
-    read_bytes        from files
-    unverified_bytes  that were read without comparing a hash
-    """
-
-    step: int
-    path: str
-    tree: Any = field(repr=False)
-    missing: List[str]
-    unexpected: List[str]
-    skipped: int
-    read_bytes: int
-    unverified_bytes: int
-
-
 class Pending:
-    """A save from the moment on when its data was staged: the tensors may change again. Its outcome is reported once: by
-    wait, done, or else when the run is closed.
+    """A save in the background, as `Run.save` returns it: its data was copied, so the tensors may change. Its outcome is
+    reported once: by `wait` or `done`, else when the run is closed. May be dropped; the save continues.
+
+    step   of the checkpoint
     """
 
     def __init__(self, lock: threading.RLock, handle: int, step: int, ranks: Optional[_comm.Ranks] = None) -> None:
@@ -65,10 +46,11 @@ class Pending:
         weakref.finalize(self, _library.library().ckpt_pending_free, handle)
 
     def wait(self, timeout: Optional[float] = None) -> None:
-        """Waits until the checkpoint is durable. With a group: collective, with equal timeouts.
+        """Waits until the checkpoint is durable. Ctrl-C ends the wait, not the save. With a group: collective, with equal
+        timeouts.
 
         timeout  seconds; None: without limit
-        errors   the save's failure; TimeoutError
+        errors   the save's failure, such as NoSpace or IOFailure; TimeoutError: not durable yet
         """
         if self._ranks is not None and timeout is not None:  # the ranks agree when it is over
             self._wait_once(int(timeout * 1000), timeout)
@@ -79,7 +61,7 @@ class Pending:
             with self._lock:
                 code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
                 if code != _LOCKED:
-                    _check(code, self._ranks)
+                    _comm.check(code, self._ranks)
                     return
             if left_ms <= _WAIT_MS:
                 raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
@@ -89,11 +71,13 @@ class Pending:
             code = _library.library().ckpt_wait(self._handle, timeout_ms)
         if code == _LOCKED:
             raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
-        _check(code, self._ranks)
+        _comm.check(code, self._ranks)
 
     def done(self) -> bool:
-        """Whether the checkpoint is durable. Does not wait; with a group, `should_save` and other calls of the run bring it
-        forward. errors: the save's failure
+        """Whether the checkpoint is durable. Does not wait. With a group, a save advances in the calls of the run, such as
+        `should_save`.
+
+        errors   the save's failure
         """
         answer = c_int()
         with self._lock:
@@ -111,7 +95,9 @@ class Pending:
 
     @property
     def seconds(self) -> Dict[str, float]:
-        """The save's times: plan, stage, write, commit. Known when it is durable."""
+        """Seconds of the save's phases, known when it is durable: "plan" the layout, "stage" (copy, and wait for staging memory),
+        "write" (hash, write and sync, in the background) and "commit" (manifest, sync, rename).
+        """
         stats = _library.StatsStruct(size=ctypes.sizeof(_library.StatsStruct))
         with self._lock:
             _library.check(_library.library().ckpt_pending_stats(self._handle, byref(stats)))
@@ -119,16 +105,6 @@ class Pending:
 
     def __repr__(self) -> str:
         return f"<ckpt.Pending step {self.step} {self.name or 'not durable yet'}>"
-
-
-def _check(code: int, ranks: Optional[_comm.Ranks]) -> None:
-    """Raises the failure of the last call; if a rank has left, with its reason."""
-    try:
-        _library.check(code)
-    except errors.Error as reason:
-        if ranks is None:
-            raise
-        raise ranks.explained(reason) from None
 
 
 def _close(handle: int, pid: int, ranks: Optional[_comm.Ranks]) -> None:
@@ -166,8 +142,9 @@ class Run:
                  patience: float = 300) -> None:
         """Opens the run's directory; creates it if it does not exist, and removes what a crashed save left in it.
 
+        path           of the run's directory
         every          should_save: save every N steps
-        every_seconds  and when this much time has passed
+        every_seconds  should_save: save when this many seconds have passed since the last save
         staging        bytes of memory that saves are copied to, so that training continues while they are written. 0:
                        `save` returns when the checkpoint is durable
         keep           which checkpoints to keep; the others are moved to the trash by `ckpt prune --apply`, which runs in the
@@ -178,6 +155,8 @@ class Run:
         group          a process group of torch.distributed, or "world": its ranks save together. Close the run before
                        destroy_process_group
         patience       seconds to wait for a rank of the group before it counts as lost
+        errors         Usage: a negative number, an unknown rule of `keep`; NotFound, IOFailure: the directory cannot be
+                       created
         """
         self.path = os.fspath(path)
         for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
@@ -190,7 +169,7 @@ class Run:
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
             every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
         handle = c_void_p()
-        _check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)), self._ranks)
+        _comm.check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)), self._ranks)
         assert handle.value is not None
         self._lock = threading.RLock()
         self._handle: Optional[int] = handle.value
@@ -209,16 +188,23 @@ class Run:
         """Saves a tree of dict, list and tuple with torch tensors, numpy arrays, jax arrays and plain values (int, float,
         bool, str, None). An array that occurs twice is stored once.
 
-        Returns when everything was copied (with `staging`) or is durable (without); the tree may change then.
+        Returns when everything was copied (with `staging`) or is durable (without). Until then, no thread may change the
+        tree or its arrays; afterwards the caller may.
+
+        step     of training, 0 to 2^64 - 1
+        tree     keys are text without null characters, or integers. Arrays may have any shape, strides and device
+        metrics  numbers by name, stored with the checkpoint; `keep` finds the best checkpoints by them
+        meta     texts by name, stored with the checkpoint
         wait     wait until it is durable in any case
-        errors   Unsupported: objects that cannot be stored, named by path, before anything is written; NoSpace;
-                 IOFailure
+        errors   Unsupported: objects that cannot be stored, named by path, before anything is written; Usage: the run is
+                 closed; NoSpace, IOFailure: older checkpoints stay as they are. With `staging`, the last two come from the
+                 Pending
         """
         step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None, is_saved=True)))
         with self._lock:
             shares = None if self._divider is None else self._divider.divide(step, flat)
             save = c_void_p()
-            _check(_library.library().ckpt_begin(self._open(), step, byref(save)), self._ranks)
+            _comm.check(_library.library().ckpt_begin(self._open(), step, byref(save)), self._ranks)
 
             def fill() -> List[Any]:
                 _set(save, meta or {}, metrics or {})
@@ -230,7 +216,7 @@ class Run:
                 _library.library().ckpt_save_drop(save)
                 raise
             pending = c_void_p()
-            _check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
+            _comm.check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
             del owners  # the arrays had to live until here
         assert pending.value is not None
         self._last = made = Pending(self._lock, pending.value, step, self._ranks)
@@ -248,7 +234,8 @@ class Run:
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
                  the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
                  with jax arrays on the default device
-        strict   False: names that only the checkpoint or only the tree has are no error, but in the report
+        strict   False: names that only the checkpoint or only the tree has are not an error; the report lists them
+        returns  what was loaded; `.tree` is `into`, or the new tree, whose arrays belong to the caller
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
         """
@@ -256,21 +243,23 @@ class Run:
         with self._lock:
             if step != "latest":
                 with self._agree(lambda: self._of_step(int(step))) as checkpoint:
-                    loading = self._agree(lambda: _Loading(checkpoint, into, strict))
+                    loading = self._agree(lambda: Loading(checkpoint, into, strict))
                     return self._agree(loading.read)
             with self._latest() as checkpoint:
-                loading = self._agree(lambda: _Loading(checkpoint, into, strict))
+                loading = self._agree(lambda: Loading(checkpoint, into, strict))
                 report = loading.read_newest(self._open(), self._ranks)
             if report.step == checkpoint.info.step:
                 return loading.finish(report)
             # The newest is damaged: its values and names may differ.
             with self._agree(lambda: self._of_step(report.step)) as older:
-                loading = self._agree(lambda: _Loading(older, into, strict))
+                loading = self._agree(lambda: Loading(older, into, strict))
                 return self._agree(lambda: loading.read(skipped=report.skipped))
 
     @property
     def latest(self) -> Optional[int]:
-        """The step of the newest checkpoint whose files are complete; None without one. Waits for saves in flight."""
+        """The step of the newest checkpoint whose files are complete; None without one. Waits for saves in flight. With a group:
+        collective.
+        """
         self._settle()
         with self._lock:
             try:
@@ -281,26 +270,31 @@ class Run:
 
     def should_save(self, step: int) -> bool:
         """Whether this step should be saved, by `every`, `every_seconds`, or because a stop was requested. Call it every
-        step.
+        step. With a group: collective, with one answer on all ranks.
+
+        step   of training
         """
         answer = c_int()
         with self._lock:
-            _check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
+            _comm.check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
         self._retain()
         return answer.value != 0
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the process was asked to stop (see catch_signals)."""
+        """Whether the process was asked to stop by SIGTERM or SIGUSR1 (see `catch_signals`)."""
         with self._lock:
             return bool(_library.library().ckpt_stop_requested(self._open()))
 
     def close(self) -> None:
-        """Waits for saves in flight, and for `keep`. errors: the worst failure of a save that was not reported yet"""
+        """Waits for saves in flight, and for `keep`. A second call does nothing.
+
+        errors   the worst failure of a save that was not reported yet; the run is closed nevertheless
+        """
         with self._lock:
             if self._finalizer.detach() is not None:
                 handle, self._handle, self._last = self._handle, None, None
-                _check(_library.library().ckpt_run_close(handle), self._ranks)
+                _comm.check(_library.library().ckpt_run_close(handle), self._ranks)
                 self._retain(is_durable=True)
         if self._retention is not None:
             self._retention.finish()
@@ -359,7 +353,7 @@ class Run:
 
     def _latest(self) -> Checkpoint:
         handle = c_void_p()
-        _check(_library.library().ckpt_latest_usable(self._open(), byref(handle)), self._ranks)
+        _comm.check(_library.library().ckpt_latest_usable(self._open(), byref(handle)), self._ranks)
         assert handle.value is not None
         return Checkpoint(handle.value)
 
@@ -455,127 +449,3 @@ class _Parts:
         ndims, *rest = [each.buffer_info()[0] if each else None for each in numbers]
         texts = ["\0".join(each).encode() for each in (self._names, [kind.dtype for kind in kinds])]
         return _library.PartsStruct(ctypes.sizeof(_library.PartsStruct), len(kinds), *texts, ndims, *rest), numbers
-
-
-class _Loading:
-    """Loads one checkpoint into a tree. The constructor checks everything and changes nothing."""
-
-    def __init__(self, checkpoint: Checkpoint, into: Any, strict: bool) -> None:
-        self._checkpoint = checkpoint
-        self._stored = checkpoint._stored
-        self._tree = self._new_tree() if into is None else into
-        self._flat = _tree.flatten(self._tree)
-        names = {**self._flat.arrays, **self._flat.values}
-        stored = {**self._stored.tensors, **self._stored.values}
-        self._missing = [name for name in names if name not in stored]
-        self._unexpected = [name for name in stored if name not in names]
-        self._check_names(strict)
-        self._check_kinds()
-        self._first: Dict[Any, str] = {}
-        self._same: Dict[str, str] = {}  # names of jax arrays, and the name that has the same one
-        self._targets = self._make_targets()
-
-    def _new_tree(self) -> Any:
-        libraries = self._stored.libraries
-        made: Dict[str, Any] = {}
-
-        def array(name: str) -> Any:
-            tensor = self._checkpoint[self._stored.tensors[name]]
-            if tensor.name not in made:
-                made[tensor.name] = _arrays.empty(
-                    _arrays.Kind(libraries.get(name, "torch"), tensor.dtype, tensor.shape))
-            return made[tensor.name]
-
-        if self._stored.node is not None:
-            return _tree.rebuilt(self._stored.node, array)
-        raise errors.usage(f"{self._checkpoint.info.path}: Run.save did not write this checkpoint, so it has no tree",
-                           hint="give the tree to fill with into=, or use ckpt.open(...).torch()")
-
-    def _check_names(self, strict: bool) -> None:
-        if not strict:
-            return
-        where = f"step {self._checkpoint.info.step}"
-        if self._missing:
-            raise errors.not_found(f"{where} lacks {_some(self._missing)}", tensor=self._missing[0])
-        if self._unexpected:
-            raise errors.usage(f"{where} also has {_some(self._unexpected)}", tensor=self._unexpected[0],
-                               hint="load without into= for the tree as it was saved, or with strict=False for a part")
-
-    def _check_kinds(self) -> None:
-        problems: List[Tuple[str, str]] = []
-        for name, kind in self._flat.kinds.items():
-            if name in self._stored.values:
-                problems.append((name, "a plain value in the checkpoint"))
-            elif name in self._stored.tensors:
-                tensor = self._checkpoint[self._stored.tensors[name]]
-                if (tensor.dtype, tensor.shape) != (kind.dtype, kind.shape):
-                    problems.append((name, f"{kind}, in the checkpoint {tensor.dtype} {list(tensor.shape)}"))
-                for part in _arrays.parts_of(self._flat.arrays[name], kind):
-                    reason = _arrays.refusal_to_load(part.value, kind.library)
-                    if reason:
-                        problems.append((name, reason))
-        problems += [(name, "a tensor in the checkpoint") for name in self._flat.values if name in self._stored.tensors]
-        if problems:
-            raise errors.usage("the tree does not fit the checkpoint:\n  " +
-                               "\n  ".join(f"{name}: {reason}" for name, reason in problems[:10]) +
-                               (f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""),
-                               tensor=problems[0][0])
-
-    def _make_targets(self) -> List[Tuple[str, _arrays.Part, _arrays.Target]]:
-        return [(name, part, _arrays.Target(part.value, self._flat.kinds[name]._replace(shape=part.extent)))
-                for name, array in self._flat.arrays.items()
-                if name in self._stored.tensors and name not in self._flat.ties and self._is_first(name, array)
-                for part in _arrays.parts_of(array, self._flat.kinds[name])]
-
-    def _is_first(self, name: str, array: Any) -> bool:
-        """False for a jax array that another name has too, here and in the checkpoint."""
-        if self._flat.kinds[name].library != "jax":
-            return True
-        first = self._first.setdefault((self._stored.tensors[name], id(array)), name)
-        self._same[name] = first
-        return first == name
-
-    def _jax_arrays(self) -> Dict[str, Any]:
-        """New arrays of what was read, by name."""
-        read: Dict[str, Dict[Any, Any]] = {}
-        for name, part, target in self._targets:
-            if name in self._same:
-                read.setdefault(name, {})[part.offset, part.extent] = target.memory.owner
-        made = {first: _jax.assembled(self._flat.arrays[first], read.get(first, {})) for first in set(self._same.values())}
-        return {name: made[first] for name, first in self._same.items()}
-
-    def _requests(self) -> List[_library.ReadStruct]:
-        reads = []
-        for name, part, target in self._targets:
-            if target.memory.nbytes:
-                nbytes = _dtypes.size_bytes(self._flat.kinds[name].dtype, part.extent)
-                reads.append(_library.read_struct(self._stored.tensors[name], part.offset, part.extent, target.memory.address,
-                                                  nbytes))
-        return reads
-
-    def read(self, skipped: int = 0) -> LoadReport:
-        """Reads from this checkpoint."""
-        report = self._checkpoint._read(self._requests())
-        report.skipped = skipped
-        return self.finish(report)
-
-    def read_newest(self, run: int, ranks: Optional[_comm.Ranks]) -> _library.ReportStruct:
-        """Reads from the newest checkpoint of the run that verifies; the report says which."""
-        reads = self._requests()
-        report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
-        array = (_library.ReadStruct * len(reads))(*reads)
-        _check(_library.library().ckpt_load(run, array, len(reads), 0, byref(report)), ranks)
-        return report
-
-    def finish(self, report: _library.ReportStruct) -> LoadReport:
-        """After reading: arrays that are not dense, jax arrays, and plain values."""
-        for _, _, target in self._targets:
-            target.finish()
-        tree = _tree.with_values(self._tree, {**self._stored.values, **self._jax_arrays()})
-        return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,
-                          self._unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
-
-
-def _some(names: List[str]) -> str:
-    more = len(names) - 5
-    return ", ".join(names[:5]) + (f" and {more} more" if more > 0 else "")

@@ -112,6 +112,11 @@ def test_the_examples_run_as_written(tmp_path, monkeypatch, capsys):
     assert len(EXAMPLES) == 13
 
 
+def test_the_api_page_is_what_the_docstrings_say_and_these_name_every_parameter():
+    done = subprocess.run([sys.executable, ROOT / "packaging" / "api_pages.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_public_name_is_documented():
     text = (ROOT / "docs" / "python.md").read_text()
     undocumented = {"Checkpoint", "Info", "Tensor", "LoadReport"}  # results; the page shows their use

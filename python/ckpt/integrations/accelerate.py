@@ -1,4 +1,4 @@
-"""Hugging Face's Accelerate: all that was prepared, saved with one call.
+"""For Hugging Face's Accelerate: all that was prepared, saved with one call.
 
     checkpoints = Checkpoints(accelerator, ckpt.Run("runs/exp7", every=100, staging=8 << 30))
     model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
@@ -23,6 +23,9 @@ from . import _random
 class Checkpoints:
     """Saves and loads the models, optimizers and schedulers that an Accelerator has prepared, the objects that were
     registered with register_for_checkpointing, the scaler, and random states.
+
+    accelerator  which may prepare objects later, but before the first save or load
+    run          open; the caller closes it
     """
 
     def __init__(self, accelerator: accelerate.Accelerator, run: Run) -> None:
@@ -30,18 +33,28 @@ class Checkpoints:
         self._run = run
 
     def save(self, step: int, *, metrics: Optional[Mapping[str, float]] = None) -> Pending:
-        """As Run.save."""
+        """Saves all of it: `step` and `metrics` are those of Run.save.
+
+        errors   as of Run.save
+        """
         tree: Dict[str, Any] = {kind: [each.state_dict() for each in objects] for kind, objects in self._objects().items()}
         tree["random"] = {f"rank{self._accelerator.process_index}": _random.states()}
         return self._run.save(step, tree, metrics=metrics)
 
     def save_if_due(self, step: int, *, metrics: Optional[Mapping[str, float]] = None) -> Optional[Pending]:
-        """As Run.should_save and Run.save."""
+        """Saves if it is time: `step` is that of Run.should_save, `metrics` those of Run.save.
+
+        returns  the save; None if it is not time
+        errors   as of Run.save
+        """
         return self.save(step, metrics=metrics) if self._run.should_save(step) else None
 
     def load(self) -> int:
-        """Loads the newest checkpoint; the step, or 0 without a checkpoint. Skip the batches of earlier steps yourself
+        """Loads the newest checkpoint into the prepared objects. Skip the batches of earlier steps yourself
         (accelerator.skip_first_batches).
+
+        returns  the step; 0 without a checkpoint
+        errors   as of Run.load; what load_state_dict of an object raises
         """
         if self._run.latest is None:
             return 0

@@ -1,4 +1,4 @@
-"""DeepSpeed: save_checkpoint writes its own files with libckpt.
+"""For DeepSpeed: save_checkpoint writes its files with libckpt.
 
     engine, optimizer, _, _ = deepspeed.initialize(model=model, config=config, ...)
     use_ckpt(engine)
@@ -22,7 +22,8 @@ class RunCheckpointEngine(TorchCheckpointEngine):  # type: ignore[misc, unused-i
     """Each file is written from the tensors' own memory, synced, and gets its name when it is complete. DeepSpeed writes
     `latest` when the files of all ranks are durable; its own engine does not wait for other ranks there.
 
-    threads   of each rank: so many copy, hash and write
+    config_params   of DeepSpeed
+    threads         how many threads of each rank copy, hash and write
     """
 
     def __init__(self, config_params: Any = None, threads: int = 2) -> None:
@@ -50,6 +51,8 @@ class RunCheckpointEngine(TorchCheckpointEngine):  # type: ignore[misc, unused-i
 def use_ckpt(engine: Any, *, threads: int = 2) -> None:
     """Makes an engine of deepspeed.initialize save with libckpt. Call it on all ranks, before they save.
 
+    engine   as deepspeed.initialize returns it
+    threads  how many threads of each rank copy, hash and write
     errors   Unsupported: the configuration asks for another writer (checkpoint.writer, datastates)
     """
     if type(engine.checkpoint_engine) not in (TorchCheckpointEngine, RunCheckpointEngine):

@@ -1,4 +1,4 @@
-"""JAX: any pytree (Flax, Equinox, Optax) as a checkpoint of ckpt.Run.
+"""Any pytree of JAX (Flax, Equinox, Optax) as a checkpoint of ckpt.Run.
 
     from ckpt.integrations.jax import load, save
 
@@ -27,17 +27,26 @@ from ..run import LoadReport, Pending, Run
 
 def save(run: Run, step: int, pytree: Any, *, metrics: Optional[Mapping[str, float]] = None,
          meta: Optional[Mapping[str, str]] = None) -> Pending:
-    """As Run.save. Leaves are jax and numpy arrays, also random keys, and plain values. Each device's part of an array is
-    copied from there; replicas are stored once.
+    """Run.save of a pytree. Each device's part of an array is copied from there; replicas are stored once.
+
+    run      with `group`, if there are several processes
+    step     of training
+    pytree   leaves are jax and numpy arrays of any shape and sharding, random keys, and plain values
+    metrics, meta   numbers and texts by name, stored with the checkpoint
+    errors   as of Run.save; Usage: two leaves have one name, or the pytree is one leaf
     """
     return run.save(step, _named([(path, _stored(leaf)) for path, leaf in _leaves(pytree)]), metrics=metrics, meta=meta)
 
 
 def load(run: Run, like: Any, step: Union[int, str] = "latest", *, strict: bool = True) -> Tuple[Any, LoadReport]:
-    """As Run.load: a new pytree like `like`, which stays as it is, and the report.
+    """Run.load of a pytree.
 
-    like   leaves that are arrays, also deleted ones, or jax.ShapeDtypeStruct give shapes, dtypes and shardings; without a
-           sharding, the array is on the default device
+    run      to load from
+    like     stays as it is. Leaves that are arrays, also deleted ones, or jax.ShapeDtypeStruct give shapes, dtypes and
+             shardings; without a sharding, the array is on the default device
+    step, strict   as of Run.load
+    returns  a new pytree of the structure of `like`, and the report
+    errors   as of Run.load
     """
     leaves = _leaves(like)
     filled = _named([(path, _target(leaf)) for path, leaf in leaves])

@@ -1,4 +1,4 @@
-"""Keras 3: a callback that saves after epochs, in the background, and restores model and optimizer.
+"""For Keras 3: a callback that saves after epochs, in the background, and restores model and optimizer.
 
     saves = SaveCallback("runs/exp7", staging=8 << 30)
     model.fit(data, epochs=20, initial_epoch=saves.restore(model), callbacks=[saves])
@@ -30,6 +30,7 @@ class SaveCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignor
     every    save after every N epochs, and after the last one
     staging  bytes of memory that saves are copied to, so that training continues meanwhile: see ckpt.Run
     options  other arguments of ckpt.Run, such as keep
+    errors   as of Run.save; a failure in the background is raised at the next save or at the end of training
 
     For one process, with the backends torch, jax (arrays with their shardings) and tensorflow.
     """
@@ -47,10 +48,12 @@ class SaveCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignor
         self._random: Optional[Dict[str, Any]] = None  # states for the next epoch
 
     def restore(self, model: Any) -> int:
-        """Loads the newest checkpoint into a compiled and built model. The number of epochs that it has trained, for
-        initial_epoch; 0 without a checkpoint.
+        """Loads the newest checkpoint into a model.
 
-        errors   as of Run.load; Usage: the checkpoint is of another model. The model is as it was then
+        model    compiled and built
+        returns  the number of epochs that it was trained, for initial_epoch; 0 without a checkpoint
+        errors   as of Run.load; Usage: the checkpoint is of another model, or the model is not built. The model is as it was
+                 then
         """
         if not model.built or getattr(model, "optimizer", None) is None:
             raise errors.usage("the model is not built, or not compiled with an optimizer: it has no variables to restore",
@@ -74,23 +77,29 @@ class SaveCallback(keras.callbacks.Callback):  # type: ignore[misc, unused-ignor
         return int(tree["epochs"])
 
     def on_train_begin(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Opens the run."""
+        """Called by Keras: opens the run."""
         self._run = Run(self._path, **self._options)
 
     def on_epoch_begin(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """After `restore`, sets the random states: fit itself draws numbers before."""
+        """Called by Keras: after `restore`, sets the random states, because fit itself draws numbers before."""
         states, self._random = self._random, None
         if states is not None:
             _random.restore(states)
 
     def on_epoch_end(self, epoch: int, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Saves if it is time. errors: that of an earlier save in the background"""
+        """Called by Keras: saves if it is time.
+
+        errors   that of an earlier save in the background
+        """
         self._epochs, self._unsaved = epoch + 1, dict(logs or {})
         if self._epochs % self._every == 0:
             self._save()
 
     def on_train_end(self, logs: Optional[Dict[str, Any]] = None) -> None:
-        """Saves the last epoch, and waits for saves in flight. errors: that of a save that was not reported yet"""
+        """Called by Keras: saves the last epoch, and waits for saves in flight.
+
+        errors   that of a save that was not reported yet
+        """
         if self._unsaved is not None:
             self._save()
         run, self._run = self._run, None

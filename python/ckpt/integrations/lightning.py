@@ -1,4 +1,4 @@
-"""Lightning: a CheckpointIO whose checkpoints are runs of ckpt, verified when they are loaded.
+"""For Lightning: a CheckpointIO whose checkpoints are runs of ckpt, verified when they are loaded.
 
     trainer = Trainer(plugins=[RunCheckpointIO()], ...)
     trainer.fit(model, ckpt_path="checkpoints/epoch=3-step=400.ckpt")
@@ -22,20 +22,26 @@ class RunCheckpointIO(CheckpointIO):  # type: ignore[misc, unused-ignore]
     """Each checkpoint that Lightning names is a directory with one run of one step."""
 
     def save_checkpoint(self, checkpoint: Dict[str, Any], path: PathLike, storage_options: Optional[Any] = None) -> None:
-        """Returns when it is durable. Unsupported: objects, named by their path in the checkpoint"""
+        """Called by Lightning. Returns when the checkpoint is durable.
+
+        errors   Unsupported: objects, named by their path in the checkpoint; NoSpace, IOFailure
+        """
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with Run(path) as run:
             run.save(int(checkpoint.get("global_step", 0)), checkpoint, wait=True)
 
     def load_checkpoint(self, path: PathLike, map_location: Optional[Any] = None, weights_only: Optional[bool] = None
                         ) -> Dict[str, Any]:
-        """On the CPU: Lightning moves the tensors. Nothing in the checkpoint is run, whatever weights_only is."""
+        """Called by Lightning, which moves the tensors from the CPU. Nothing in the checkpoint is run, whatever weights_only is.
+
+        errors   NotFound, Corrupt, IOFailure
+        """
         with Run(path) as run:
             tree: Dict[str, Any] = run.load().tree
         return tree
 
     def remove_checkpoint(self, path: PathLike) -> None:
-        """Its name first, so that no half of it is found."""
+        """Called by Lightning. Renames the checkpoint first, so that none is found half deleted."""
         target = os.path.abspath(path)
         if os.path.exists(target):
             hidden = os.path.join(os.path.dirname(target), f".removed-{os.getpid()}-{os.path.basename(target)}")

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer: a callback that saves in the background, and folders to resume from.
+"""For Hugging Face's Trainer: a callback that saves in the background, and folders to resume from.
 
     saves = SaveCallback("runs/exp7", every=100, staging=8 << 30)
     trainer = Trainer(model, TrainingArguments("out", save_strategy="no"), callbacks=[saves], ...)
@@ -32,6 +32,7 @@ class SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-i
     every    save every N steps
     staging  bytes of memory that saves are copied to, so that training continues meanwhile: see ckpt.Run
     keep     which checkpoints to keep: see ckpt.Run
+    errors   as of Run.save; a failure in the background is raised at the next save or at the end of training
     """
 
     def __init__(self, path: PathLike, *, every: int, staging: int = 0, keep: Any = None) -> None:
@@ -43,15 +44,18 @@ class SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-i
         self._metrics: Dict[str, float] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Opens the run."""
+        """Called by the Trainer: opens the run."""
         self._run = Run(self._path, every=self._every, staging=self._staging, keep=self._keep, group=_random.ranks())
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Optional[Dict[str, Any]] = None, **kwargs: Any) -> None:
-        """Keeps the last numbers, which are the metrics of the next checkpoint."""
+        """Called by the Trainer: keeps the last numbers, which are the metrics of the next checkpoint."""
         self._metrics = {name: value for name, value in (logs or {}).items() if isinstance(value, (int, float))}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Saves if it is time. errors: that of an earlier save in the background"""
+        """Called by the Trainer: saves if it is time.
+
+        errors   that of an earlier save in the background
+        """
         run = self._run
         if run is None or not run.should_save(state.global_step):
             return
@@ -61,14 +65,21 @@ class SaveCallback(transformers.TrainerCallback):  # type: ignore[misc, unused-i
         run.save(state.global_step, tree, metrics=self._metrics)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Waits for saves in flight. errors: that of a save that was not reported yet"""
+        """Called by the Trainer: waits for saves in flight.
+
+        errors   that of a save that was not reported yet
+        """
         run, self._run = self._run, None
         if run is not None:
             run.close()
 
     def folder(self, directory: PathLike) -> Optional[str]:
-        """Writes the newest checkpoint as the Trainer's own folder, directory/checkpoint-STEP; None if there is none. With
-        several processes, all call it before training.
+        """Writes the newest checkpoint as a folder that the Trainer resumes from. With several processes, all call it before
+        training.
+
+        directory  that gets the folder checkpoint-STEP; an existing one is replaced
+        returns    the folder; None if there is no checkpoint
+        errors     as of Run.load; Usage: another writer saved the run; OSError: the folder cannot be written
         """
         with Run(self._path, group=_random.ranks()) as run:
             step = run.latest
