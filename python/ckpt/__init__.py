@@ -5,14 +5,15 @@
     ckpt.convert("runs/exp7", "hf", to="safetensors", only="weights")
 
 Importing this package imports neither torch, numpy nor jax; they are imported when a tensor is asked for. Its own modules are
-imported at their first use too, so that the command starts fast.
+imported at their first use too, and nothing of the standard library here, so that the command starts fast.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
-
+TYPE_CHECKING = False  # type checkers take it as true; importing typing takes longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any, List
+
     from . import dcp
     from .checkpoint import Checkpoint, Info, Tensor, open
     from .commands import Result, convert, diff, inspect, plan, prune, save, verify

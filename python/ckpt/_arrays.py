@@ -95,7 +95,7 @@ class Looks:
             if isinstance(made, str):
                 return made, 0
             kind = self._of_numpy[key] = made
-        return kind, _address(value) if value.size and value.flags.c_contiguous else 0
+        return kind, address(value) if value.size and value.flags.c_contiguous else 0
 
 
 def _is_dense(value: Any) -> bool:
@@ -103,7 +103,7 @@ def _is_dense(value: Any) -> bool:
     return bool(value.is_contiguous() and not value.is_neg() and not (value.is_complex() and value.is_conj()))
 
 
-def _address(value: Any) -> int:
+def address(value: Any) -> int:
     """Of a numpy array. `value.ctypes.data` takes three times as long."""
     if value.flags.writeable:
         try:
@@ -206,7 +206,7 @@ def identity(value: Any, library: str) -> Optional[Tuple[Any, ...]]:
         return ("jax", id(value))
     if value.size == 0:
         return None
-    return ("numpy", _address(value), value.shape, value.strides, value.dtype.str)
+    return ("numpy", address(value), value.shape, value.strides, value.dtype.str)
 
 
 def dense(value: Any, library: str) -> Memory:

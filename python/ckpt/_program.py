@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn, Optional, Sequence
+
+TYPE_CHECKING = False  # see the package
+if TYPE_CHECKING:
+    from typing import NoReturn, Optional, Sequence
 
 INSTALLED = os.path.join(os.path.dirname(os.path.realpath(__file__)), "_native")  # what `cmake --install` made
 

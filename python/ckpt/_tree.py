@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 from . import _arrays, _jax, errors
 
@@ -34,7 +34,7 @@ class Flat:
     ties       second names of arrays, with the name of the first
     addresses  of arrays whose memory holds their elements, dense
     values     int, float, bool, str and None
-    text       the tree as JSON
+    texts      the tree as JSON, cut where `values` are: one more than there are of them
     """
 
     arrays: Dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,12 @@ class Flat:
     ties: Dict[str, str] = field(default_factory=dict)
     addresses: Dict[str, int] = field(default_factory=dict)
     values: Dict[str, Any] = field(default_factory=dict)
-    text: str = ""
+    texts: List[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """The tree as JSON."""
+        return written(self.texts, self.values.values())
 
 
 def escaped(part: str) -> str:
@@ -128,8 +133,12 @@ class _Flattener:
                                  "plain value")
         else:
             self.flat.values[name] = value
-            is_json = not isinstance(value, float) or math.isfinite(value)
-            self.text.append(json.dumps(value if is_json else {"float": repr(value)}))
+            self.cut()
+
+    def cut(self) -> None:
+        """Ends one of `flat.texts`."""
+        self.flat.texts.append("".join(self.text))
+        self.text.clear()
 
     def _array(self, value: Any, name: str, library: str) -> None:
         kind, address = self._looks.at(value, library)
@@ -169,13 +178,22 @@ def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
         raise errors.usage(f"the tree is of type {type(tree).__name__}, not a dict, list or tuple")
     walk = _Flattener(own_names, is_saved)
     walk.walk(tree, "", 0)
-    walk.flat.text = "".join(walk.text)
+    walk.cut()
     if walk.problems:
         more = len(walk.problems) - _SHOWN
         text = "\n  ".join(walk.problems[:_SHOWN] + ([f"and {more} more"] if more > 0 else []))
         raise errors.unsupported(f"the tree cannot be stored:\n  {text}", tensor=walk.problems[0].split(":")[0],
                                  hint="convert these objects to tensors, numbers or text, or leave them out")
     return walk.flat
+
+
+def written(texts: List[str], values: Iterable[Any]) -> str:
+    """The tree as JSON, of its pieces and plain values."""
+    parts = [texts[0]]
+    for value, following in zip(values, texts[1:]):
+        is_json = not isinstance(value, float) or math.isfinite(value)
+        parts += (json.dumps(value if is_json else {"float": repr(value)}), following)
+    return "".join(parts)
 
 
 def build(tree: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import math
 import operator
 import os
@@ -13,11 +12,10 @@ import threading
 import time
 import warnings
 import weakref
-from array import array
 from ctypes import byref, c_int, c_void_p
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _arrays, _comm, _device, _dtypes, _library, _retention, _shares, _tree, errors
+from . import _comm, _library, _retention, _saving, _shares, _tree, errors
 from ._loading import Loading, LoadReport
 from .checkpoint import Checkpoint, PathLike
 from .checkpoint import open as open_checkpoint
@@ -164,6 +162,7 @@ class Run:
                 raise errors.usage(f"{name} is {value}, less than 0")
         self._ranks = None if group is None else _comm.Ranks(None if group == "world" else group, patience)
         self._divider = None if self._ranks is None else _shares.Divider(self._ranks)
+        self._planner = _saving.Planner()
         options = _library.OptionsStruct(
             comm=None if self._ranks is None else self._ranks.table, patience_ms=int(patience * 1000),
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
@@ -200,15 +199,14 @@ class Run:
                  closed; NoSpace, IOFailure: older checkpoints stay as they are. With `staging`, the last two come from the
                  Pending
         """
-        step, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=self._ranks is not None, is_saved=True)))
+        step, content = self._content(step, tree)
         with self._lock:
-            shares = None if self._divider is None else self._divider.divide(step, flat)
             save = c_void_p()
             _comm.check(_library.library().ckpt_begin(self._open(), step, byref(save)), self._ranks)
 
             def fill() -> List[Any]:
-                _set(save, meta or {}, metrics or {})
-                return _add(save, flat, shares, self._ranks is None or self._ranks.rank == 0)
+                _saving.describe(save, meta or {}, metrics or {})
+                return _saving.add(save, content, self._ranks is None or self._ranks.rank == 0)
 
             try:
                 owners = self._agree(fill)
@@ -217,7 +215,7 @@ class Run:
                 raise
             pending = c_void_p()
             _comm.check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
-            del owners  # the arrays had to live until here
+            del owners, content  # the arrays had to live until here
         assert pending.value is not None
         self._last = made = Pending(self._lock, pending.value, step, self._ranks)
         if self._retention is not None:
@@ -319,6 +317,14 @@ class Run:
         """Runs `work`; with a group, on all ranks with one outcome."""
         return work() if self._ranks is None else self._ranks.agree(work)
 
+    def _content(self, step: int, tree: Any) -> Tuple[int, _saving.Content]:
+        """Collective. What a save adds on this rank; and its step, checked."""
+        if self._divider is None:
+            return _number_of(step), self._planner.content(tree)
+        number, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=True, is_saved=True)))
+        with self._lock:
+            return number, _saving.divided(flat, self._divider.divide(number, flat))
+
     def _open(self) -> int:
         if self._handle is None:
             raise errors.usage(f"{self.path}: the run is closed")
@@ -374,78 +380,3 @@ def _number_of(step: int) -> int:
     if not 0 <= number < 1 << 64:
         raise errors.usage(f"step {number} is not between 0 and 2^64 - 1")
     return number
-
-
-def _set(save: c_void_p, meta: Mapping[str, str], metrics: Mapping[str, float]) -> None:
-    library = _library.library()
-    for key, value in meta.items():
-        _library.check(library.ckpt_set(save, _library.text(key), _library.text(value)))
-    for name, number in metrics.items():
-        _library.check(library.ckpt_metric(save, _library.text(name), float(number)))
-
-
-def _add(save: c_void_p, flat: _tree.Flat, shares: Optional[_shares.Shares], has_tree: bool) -> List[Any]:
-    """Adds the leaves, or of a divided tree this rank's share. The result keeps their memory alive: drop it after commit.
-
-    has_tree   this rank adds the tree's structure and plain values
-    """
-    library = _library.library()
-    owners: List[Any] = []
-    whole, boxes = _Parts(), _Parts()
-    others: Dict[str, Optional[List[int]]] = {}
-    if shares is None:
-        others = {name: None for name in flat.arrays if name not in flat.addresses and name not in flat.ties}
-        for name, address in flat.addresses.items():
-            if name not in flat.ties:
-                whole.add(name, flat.kinds[name], address)
-    else:
-        others.update(shares.parts)
-    parts = [(name, part) for name, indices in others.items()
-             for i, part in enumerate(_arrays.parts_of(flat.arrays[name], flat.kinds[name])) if indices is None or i in indices]
-    on_device = [i for i, (_, part) in enumerate(parts) if _arrays.library_of(part.value) == "torch" and _device.is_cuda(part.value)]
-    copied = dict(zip(on_device, _device.to_cpu([parts[i][1].value for i in on_device])))
-    for i, (name, part) in enumerate(parts):
-        kind = flat.kinds[name]
-        memory = _arrays.dense(copied.get(i, part.value), kind.library)
-        boxes.add(name, kind, memory.address, part)
-        owners.append(memory.owner)
-    for each in (whole, boxes):
-        struct, arrays = each.struct()
-        _library.check(library.ckpt_add_parts(save, byref(struct)))
-        del arrays
-    if has_tree:
-        blob = _tree.build(flat.text if shares is None else shares.text)
-        owners.append(blob)
-        _library.check(library.ckpt_add_blob(save, _tree.BLOB.encode(), blob, len(blob)))
-    return owners
-
-
-class _Parts:
-    """Parts of arrays for one call of ckpt_add_parts: whole arrays, or boxes."""
-
-    def __init__(self) -> None:
-        self._names: List[str] = []
-        self._kinds: List[_arrays.Kind] = []
-        self._boxes: List[_arrays.Part] = []
-        self._addresses: List[int] = []
-
-    def add(self, name: str, kind: _arrays.Kind, address: int, box: Optional[_arrays.Part] = None) -> None:
-        self._names.append(name)
-        self._kinds.append(kind)
-        self._addresses.append(address)
-        if box is not None:
-            self._boxes.append(box)
-
-    def struct(self) -> Tuple[_library.PartsStruct, List[Any]]:
-        """The C structure, and what it points to."""
-        kinds, boxes = self._kinds, self._boxes
-        sizes = {id(kind): _dtypes.size_bytes(kind.dtype, kind.shape) for kind in {id(kind): kind for kind in kinds}.values()}
-        shapes, offsets, extents = (array("Q", itertools.chain.from_iterable(each)) for each in (
-            [kind.shape for kind in kinds], [box.offset for box in boxes], [box.extent for box in boxes]))
-        nbytes = ([_dtypes.size_bytes(kind.dtype, box.extent) for kind, box in zip(kinds, boxes)] if boxes else
-                  [sizes[id(kind)] for kind in kinds])
-        numbers = [array("I", [len(kind.shape) for kind in kinds]), shapes, offsets, extents, array("Q", self._addresses),
-                   array("Q", nbytes)]
-        ndims, *rest = [each.buffer_info()[0] if each else None for each in numbers]
-        texts = ["\0".join(each).encode() for each in (self._names, [kind.dtype for kind in kinds])]
-        return _library.PartsStruct(ctypes.sizeof(_library.PartsStruct), len(kinds), *texts, ndims, *rest), numbers

@@ -171,3 +171,9 @@ def test_ctrl_c_stops_the_command_and_waits_for_it(tmp_path):
     out, _ = child.communicate(timeout=60)
     assert out == "stopped\n" and child.returncode == 0
     assert (tmp_path / "ended").exists(), "it waited for the command"
+
+
+def test_the_command_starts_without_the_standard_library():
+    script = "import os, sys; before = set(sys.modules); import ckpt._program; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) <= {"__future__", "ckpt", "ckpt._program"}
