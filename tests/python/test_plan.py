@@ -296,9 +296,10 @@ def test_a_training_loop_flattens_its_tree_once(flattened):
     lambda tree: tree["w"].t_(), lambda tree: setattr(tree["w"], "data", tree["w"].data.double()), lambda tree: tree["w"].resize_(1, 2),
     lambda tree: tree.update(w=torch.nn.Parameter(tree["w"])), lambda tree: tree.update(v=tree["w"]), lambda tree: tree.update({True: tree.pop(1)}),
     lambda tree: tree.update(w=tree["w"].to_sparse().to_dense()[:, :1]), lambda tree: setattr(tree["n"], "shape", (4, 1)),
+    lambda tree: tree.update(c=tree["c"].conj()), lambda tree: tree.update(w=torch._neg_view(tree["w"])), lambda tree: tree.update(n=tree["n"].T),
     lambda tree: setattr(tree["n"], "dtype", "i4"), lambda tree: tree.update(p=1.0), lambda tree: tree["w"].untyped_storage().resize_(0)])
 def test_each_of_these_changes_needs_a_new_plan(flattened, change):
-    tree = {"w": torch.rand(2, 2), "v": torch.rand(2, 2), "n": numpy.ones((2, 2), "f4"), 1: torch.ones(1), "p": 1}
+    tree = {"w": torch.rand(2, 2), "v": torch.rand(2, 2), "n": numpy.ones((2, 2), "f4"), 1: torch.ones(1), "p": 1, "c": torch.rand(2, dtype=torch.complex64)}
     planner = _saving.Planner()
     planner.content(tree)
     planner.content(tree)
