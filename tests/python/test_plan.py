@@ -299,7 +299,7 @@ def test_a_training_loop_flattens_its_tree_once(flattened):
     lambda tree: tree.update(c=tree["c"].conj()), lambda tree: tree.update(w=torch._neg_view(tree["w"])), lambda tree: tree.update(n=tree["n"].T),
     lambda tree: setattr(tree["n"], "dtype", "i4"), lambda tree: tree.update(p=1.0), lambda tree: tree["w"].untyped_storage().resize_(0)])
 def test_each_of_these_changes_needs_a_new_plan(flattened, change):
-    tree = {"w": torch.rand(2, 2), "v": torch.rand(2, 2), "n": numpy.ones((2, 2), "f4"), 1: torch.ones(1), "p": 1, "c": torch.rand(2, dtype=torch.complex64)}
+    tree = {"w": torch.rand(2, 2), "v": torch.rand(2, 2), "n": numpy.ones((2, 2), "f4"), "p": 1, "c": torch.rand(2, dtype=torch.complex64), 1: torch.ones(1)}
     planner = _saving.Planner()
     planner.content(tree)
     planner.content(tree)
@@ -309,6 +309,11 @@ def test_each_of_these_changes_needs_a_new_plan(flattened, change):
     if outcome_of is None:
         planner.content(tree)
     assert len(flattened) == 2
+
+
+def test_a_list_is_not_the_tuple_of_its_items(flattened):
+    planner, arrays = _saving.Planner(), [torch.ones(1), torch.rand(2)]
+    assert '"list"' in planner.content(arrays).text and '"tuple"' in planner.content(tuple(arrays)).text
 
 
 def test_a_plan_keeps_no_array_alive():
