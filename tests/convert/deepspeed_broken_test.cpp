@@ -99,6 +99,17 @@ TEST_P(DeepSpeedRemoval, EveryFileIsMissedByName) {
   EXPECT_GT(removed, 0u);
 }
 
+TEST(DeepSpeedExpertOptimizers, TheLastIsMissedByNameFromTheGroupsOfTheOthers) {
+  for (const char* name : {"moe_ep2_dp2_zero0_bf16", "moe_ep2_dp2_zero0_fp32"}) {
+    const Copy copy(std::string("deepspeed/") + name);
+    const std::string last = copy.tag() + "/expp_rank_1_mp_rank_00_optim_states.pt";
+    ASSERT_TRUE(fs::remove(last));
+    expect_error(copy.root(), Errc::incomplete, last,
+                 "expp_rank_1_mp_rank_00_optim_states.pt: the file is missing: "
+                 "global_step3/expp_rank_0_mp_rank_00_optim_states.pt is of 2 expert-parallel ranks");
+  }
+}
+
 TEST_P(DeepSpeedRemoval, WithoutOptimizerFilesAllOfThemAreMissing) {
   const Copy copy(std::string("deepspeed/") + GetParam());
   std::size_t removed = 0;
@@ -116,7 +127,7 @@ TEST_P(DeepSpeedRemoval, WithoutOptimizerFilesAllOfThemAreMissing) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedRemoval,
                          testing::Values("zero0_bf16_dp2", "zero1_fp16_dp2", "zero2_bf16_dp4",
-                                         "zero3_fp32_dp3_tied_tiny"),
+                                         "zero3_fp32_dp3_tied_tiny", "moe_mixed_dp4_zero2_bf16"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST(DeepSpeedTags, WithoutLatestTheOnlyTagIsTakenAndSeveralAreAmbiguous) {
@@ -176,6 +187,14 @@ TEST(DeepSpeedTags, FewerRanksThanTheDataMayShareTheParameters) {
   const auto map = open_deepspeed(copy.root());
   ASSERT_TRUE(map.has_value()) << map.error().message;
   EXPECT_EQ(map->meta.world_size, 8u);
+}
+
+TEST(DeepSpeedTags, AnEmptyLatestIsOfAnInterruptedSave) {
+  const Copy copy("deepspeed/zero2_bf16_dp4");
+  for (const char* text : {"", "\n"}) {
+    test::write_file(copy.root() + "/latest", text);
+    expect_error(copy.root(), Errc::incomplete, copy.root() + "/latest", "the file is empty; tags here: global_step3");
+  }
 }
 
 TEST(DeepSpeedTags, LatestThatLeadsOutOfTheDirectoryIsRefused) {

@@ -180,6 +180,7 @@ class Reader {
     const std::uint64_t expert_ranks = files_.expert_optims.size();
     for (const RankFile& rank : files_.expert_optims) {
       CKPT_TRY(const StateFile file, open(rank.name));
+      CKPT_CHECK(check_expert_ranks(file, 0, expert_ranks));
       CKPT_TRY(const ModelStates mine, model_of_expert_rank(model_, rank.rank, expert_ranks));
       ObjectReader reader(file, rank_suffix(rank.rank));
       std::vector<NamedObject> objects;

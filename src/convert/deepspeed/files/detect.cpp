@@ -44,9 +44,21 @@ Result<std::vector<std::string>> find_tags(Io& io, const std::string& root, cons
   return tags;
 }
 
+/// `latest` leads to no tag, for the reason in `what`.
+Result<Tag> no_tag(Io& io, const std::string& root, const std::vector<DirEntry>& entries, const std::string& what) {
+  CKPT_TRY(const auto tags, find_tags(io, root, entries));
+  const std::string here = tags.empty() ? "no tag is here" : "tags here: " + name_list(tags, kTagsShown);
+  return fail({.code = Errc::incomplete,
+               .message = "latest: " + what + "; " + here,
+               .file = "latest",
+               .hint = tags.empty() ? "" : "name a tag directory, such as " + join_path(root, tags.back())});
+}
+
 Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entries) {
   CKPT_TRY(std::string text, read_small_file(io, join_path(root, "latest"), kLatestBytes));
   const std::string name = trimmed(std::move(text));
+  // DeepSpeed truncates the file before it writes it.
+  if (name.empty()) return no_tag(io, root, entries, "the file is empty");
   if (!stays_inside(name)) {
     return fail({.code = Errc::refused, .message = "latest: its tag leads out of the directory", .file = "latest"});
   }
@@ -62,12 +74,7 @@ Result<Tag> followed(Io& io, const std::string& root, std::vector<DirEntry> entr
                .others = std::move(others)};
   }
   if (!info && info.error().code != Errc::not_found) return fail(info.error());
-  CKPT_TRY(const auto tags, find_tags(io, root, entries));
-  const std::string here = tags.empty() ? "no tag is here" : "tags here: " + name_list(tags, kTagsShown);
-  return fail({.code = Errc::incomplete,
-               .message = "latest: names the tag " + name + ", which is missing; " + here,
-               .file = "latest",
-               .hint = tags.empty() ? "" : "name a tag directory, such as " + join_path(root, tags.back())});
+  return no_tag(io, root, entries, "names the tag " + name + ", which is missing");
 }
 
 }  // namespace

@@ -267,6 +267,7 @@ class ModelParallelReader {
     const RankExperts& experts = experts_[m];
     for (const RankFile& optim : experts.optims()) {
       CKPT_TRY(const StateFile file, set_.open(in_tag(optim.name)));
+      CKPT_CHECK(check_expert_ranks(file, m, experts.expert_ranks()));
       CKPT_TRY(const ModelStates mine, model_of_expert_rank(model, optim.rank, experts.expert_ranks()));
       const std::uint64_t rank = m * experts.optims().size() + optim.rank / experts.share().stride;
       ObjectReader reader(file, rank_suffix(rank));

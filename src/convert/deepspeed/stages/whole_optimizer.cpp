@@ -6,10 +6,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include "convert/deepspeed/files/files.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/stages/weights.hpp"
 #include "format/model/cast.hpp"
 #include "format/model/match_parameters.hpp"
+#include "format/model/object_tree.hpp"
+#include "format/text/parse_number.hpp"
 #include "format/torch/torch_object.hpp"
 
 namespace ckpt::deepspeed {
@@ -207,13 +210,20 @@ Result<> keep_objects(const StateFile& file, NodeId dict, ObjectReader& objects,
 /// Groups that hold experts only say so.
 /// source   deepspeed/moe/utils.py: split_params_into_different_moe_groups_for_optimizer
 bool is_of_experts(const HyperGroup& group) {
-  const auto* values = std::get_if<Dict>(&group.values.v);
-  if (values == nullptr) return false;
-  return std::any_of(values->items.begin(), values->items.end(), [](const auto& item) {
-    const auto* key = std::get_if<std::string>(&item.first->v);
-    const auto* flag = std::get_if<bool>(&item.second->v);
-    return key != nullptr && *key == "moe" && flag != nullptr && *flag;
-  });
+  const Value* moe = member(&group.values, "moe");
+  const auto* flag = moe != nullptr ? std::get_if<bool>(&moe->v) : nullptr;
+  return flag != nullptr && *flag;
+}
+
+/// The expert-parallel degree in the name of a group of experts; 1 if it has none.
+std::uint64_t expert_ranks_of(const HyperGroup& group) {
+  constexpr std::string_view kPrefix = "ep_size_";
+  const Value* name = is_of_experts(group) ? member(&group.values, "name") : nullptr;
+  const auto* text = name != nullptr ? std::get_if<std::string>(&name->v) : nullptr;
+  if (text == nullptr || !text->starts_with(kPrefix)) return 1;
+  std::string_view rest = std::string_view(*text).substr(kPrefix.size());
+  const auto ranks = take_number<std::uint64_t>(rest);
+  return ranks && rest.empty() ? *ranks : 1;
 }
 
 /// Which parameters and groups are matched with each other.
@@ -369,6 +379,24 @@ Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file) {
   ObjectReader objects(file);
   CKPT_TRY(const auto known, read_optimizer(file, node, objects));
   return known ? unnamed_groups(*known) : std::vector<UnnamedGroup>{};
+}
+
+Result<> check_expert_ranks(const StateFile& file, std::uint64_t model_rank, std::uint64_t expert_ranks) {
+  const NodeId node = file.find(file.root(), "optimizer");
+  if (node == kNone) return {};
+  ObjectReader objects(file);
+  CKPT_TRY(const auto known, read_optimizer(file, node, objects));
+  if (!known) return {};
+  std::uint64_t most = 1;
+  for (const HyperGroup& group : known->groups) most = std::max(most, expert_ranks_of(group));
+  if (most <= expert_ranks) return {};
+  const std::string path =
+      file.path().substr(0, file.path().rfind('/') + 1) + expert_optim_name(expert_ranks, model_rank);
+  return fail({.code = Errc::incomplete,
+               .message = path + ": the file is missing: " + file.path() + " is of " + std::to_string(most) +
+                          " expert-parallel ranks",
+               .file = path,
+               .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
 }
 
 Result<> place_whole_optimizer(MapBuilder& builder, const ModelStates& model, const StateFile& file,

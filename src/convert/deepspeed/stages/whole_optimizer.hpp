@@ -44,6 +44,15 @@ enum class Unnamed : std::uint8_t {
 /// errors  corrupt
 Result<std::vector<UnnamedGroup>> read_unnamed_groups(const StateFile& file);
 
+/// Stage 0: groups of experts are named for their expert-parallel degree ("ep_size_4"). Finds that the last files are
+/// missing, which leaves no gap in the numbers of the others.
+///
+/// file          the optimizer of an expert-parallel rank of model-parallel rank `model_rank`
+/// expert_ranks  of which there are files
+/// errors        incomplete: a group is of more ranks
+/// source        deepspeed/moe/layer.py: expert_group_name
+Result<> check_expert_ranks(const StateFile& file, std::uint64_t model_rank, std::uint64_t expert_ranks);
+
 /// Stage 0: the optimizer under the key `optimizer` of a file, for the weights of `model`. It stores no names: they are
 /// found by `match_parameters` among the weights of `module` that are neither buffers nor ties; if they cannot be
 /// determined, slots keep their index (`optimizer.state.3.exp_avg`) and a finding says so.
