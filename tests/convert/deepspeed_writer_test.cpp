@@ -125,6 +125,27 @@ TEST(DeepSpeedWriter, WhatCannotBeHeldIsRefusedByName) {
   EXPECT_NE(refusal(request_of(torch, {.zero_stage = 1})).find("needs --dp"), std::string::npos);
 }
 
+TEST(DeepSpeedWriter, NumbersOfEachParameterBecomeThoseOfItsGroup) {
+  Map map = golden_deepspeed("zero0_bf16_dp1_groups_frozen");
+  for (Tensor& tensor : map.tensors) {
+    if (tensor.slot != "exp_avg_sq") continue;
+    tensor.slot = "mu_product";
+    tensor.shape = {};
+  }
+  WriteRequest nadam = request_of(map, {.zero_stage = 2, .dp = 2});
+  for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
+    if (map.tensors[i].slot == "mu_product") nadam.scalars.emplace(i, 0.25);
+  }
+  EXPECT_EQ(refusal(nadam), "");
+  const std::size_t late = find_tensor(map, "optimizer.state.h.0.fc.weight.exp_avg_sq");
+  nadam.scalars[static_cast<std::uint32_t>(late)] = 0.5;
+  EXPECT_EQ(refusal(nadam),
+            "out: h.0.fc.weight: mu_product of its optimizer state differs from that of wte.weight in the same "
+            "parameter group: ZeRO keeps one per group | --zero-stage 0    keeps one per parameter");
+  nadam.options.zero_stage = 0;
+  EXPECT_EQ(refusal(nadam), "");
+}
+
 TEST(DeepSpeedWriter, ModelParallelRanksKeepTheirFilesAtAnotherSize) {
   auto ranks = std::make_shared<RankLayout>();
   const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32", ranks);

@@ -9,7 +9,8 @@ from test_deepspeed import launch
 
 SCRIPT = "deepspeed_optimizers.py"
 # name of the run: optimizer, stage, stage of the target; `sorted`: its parameters are not in the order of the module
-RUNS = {"nadam": ("NAdam", 1, 2), "asgd": ("ASGD", 3, 1), "nadam0": ("NAdam", 2, 0), "muon": ("muon", 1, 2), "sorted": ("AdamW", 0, 2)}
+RUNS = {"nadam": ("NAdam", 1, 2), "asgd": ("ASGD", 3, 1), "nadam0": ("NAdam", 2, 0), "muon": ("muon", 1, 2), "sorted": ("AdamW", 0, 2),
+        "nadam2": ("NAdam", 0, 2), "asgd3": ("ASGD", 0, 3)}
 
 
 def case(name, stage, **more):

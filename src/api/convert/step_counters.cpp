@@ -55,6 +55,13 @@ Result<double> number(const std::string& name, Dtype dtype, std::array<std::byte
                .tensor = name});
 }
 
+/// The step, or another number that an optimizer keeps next to the step (NAdam's mu_product).
+bool is_counter(const Tensor& tensor) {
+  if (tensor.role != Role::slot) return false;
+  if (tensor.slot == "step") return volume(tensor.shape) == 1;
+  return tensor.shape.empty() && tensor.slot != "master" && is_castable(tensor.dtype) && tensor.true_dtype.empty();
+}
+
 }  // namespace
 
 Result<std::unordered_map<std::uint32_t, double>> read_step_counters(const Source& source,
@@ -63,7 +70,7 @@ Result<std::unordered_map<std::uint32_t, double>> read_step_counters(const Sourc
   std::vector<std::vector<Counter>> by_file(map.files.size());
   for (const Selected& selected : tensors) {
     const Tensor& tensor = map.tensors[selected.tensor];
-    if (tensor.role != Role::slot || tensor.slot != "step" || volume(tensor.shape) != 1) continue;
+    if (!is_counter(tensor)) continue;
     CKPT_TRY(Counter counter, find_counter(map, selected.tensor));
     by_file[counter.where.file].push_back(std::move(counter));
   }

@@ -8,8 +8,8 @@
 
 namespace ckpt {
 
-/// The values of the selected slots that are step counters: one number, called "step". Reads a few bytes of each. By
-/// index into Map::tensors.
+/// The values of the selected slots that are numbers: step counters (one element, called "step"), and others without
+/// dimensions. Reads a few bytes of each. By index into Map::tensors.
 ///
 /// errors  those of reading; unsupported: one is in compressed data
 Result<std::unordered_map<std::uint32_t, double>> read_step_counters(const Source& source,

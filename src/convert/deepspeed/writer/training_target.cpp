@@ -6,10 +6,12 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <set>
 
 #include "convert/apply_rules.hpp"
 #include "convert/deepspeed/writer/expert_division.hpp"
 #include "convert/deepspeed/writer/joined_groups.hpp"
+#include "convert/deepspeed/writer/number_slots.hpp"
 #include "convert/deepspeed/writer/target_limits.hpp"
 #include "convert/deepspeed/writer/writer.hpp"
 #include "format/model/object_tree.hpp"
@@ -65,6 +67,7 @@ class Preparation {
     CKPT_CHECK(check_optimizer());
     choose_dtype();
     CKPT_CHECK(check_types(request_, out_));
+    if (out_.stage != 0 || universal_) read_number_slots(request_, out_.state);
     CKPT_CHECK(add_groups());
     read_config();
     CKPT_CHECK(find_experts(request_, universal_, out_));
@@ -90,7 +93,12 @@ class Preparation {
       items.push_back(
           {selected.tensor, selected.name, selected.dtype, selected.role.value_or(map_.tensors[selected.tensor].role)});
     }
-    objects_ = joined_groups(request_.objects);
+    std::set<std::string> differing;
+    objects_ = joined_groups(request_.objects, differing);
+    if (!differing.empty())
+      out_.notes.push_back({.severity = Severity::warning,
+                            .text = "ranks differ in their optimizer's values; those of the first rank are taken: " +
+                                    name_list(std::vector<std::string>(differing.begin(), differing.end()))});
     out_.state = training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = objects_});
     out_.notes.insert(out_.notes.end(), out_.state.notes.begin(), out_.state.notes.end());
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) out_.by_name.emplace(map_.tensors[i].name, i);
