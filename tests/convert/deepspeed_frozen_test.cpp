@@ -22,5 +22,28 @@ TEST(DeepSpeedFrozen, QuantisedPartsAreRefusedByName) {
   }
 }
 
+/// exclude_frozen_parameters, of an adapter's run, removes `emb.weight` and leaves its second name.
+TEST(DeepSpeedFrozen, ATieToAWeightThatWasNotSavedIsLeftOut) {
+  ModelStates model{.path = "model.pt"};
+  NamedTensor& head = model.module.emplace_back();
+  head.name = "head.weight";
+  head.tensor.type = {.dtype = Dtype::bf16, .shape = {0}};
+  model.param_shapes.emplace();
+  MapBuilder untied;
+  const auto lost = lay_out_partitioned(untied, model, {}, {});
+  ASSERT_FALSE(lost.has_value());
+  EXPECT_EQ(lost.error().code, Errc::uncovered);
+
+  model.shared.emplace_back("head.weight", "emb.weight");
+  MapBuilder builder;
+  const auto laid_out = lay_out_partitioned(builder, model, {}, {});
+  ASSERT_TRUE(laid_out.has_value()) << laid_out.error().message;
+  EXPECT_TRUE(laid_out->weights.empty());
+  EXPECT_TRUE(laid_out->aliases.empty());
+  const Map map = builder.take();
+  ASSERT_EQ(map.findings.size(), 1u);
+  EXPECT_EQ(map.findings[0].text, "head.weight: left out: tied to emb.weight, which was not saved");
+}
+
 }  // namespace
 }  // namespace ckpt::deepspeed

@@ -1,5 +1,6 @@
 #include "convert/deepspeed/stages/partitioned_params.hpp"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -114,6 +115,8 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
   // Weights and buffers, in the order of the module.
   std::unordered_set<std::string> real = trained_names(groups);
   for (const NamedShape& shape : model.frozen) real.insert(shape.name);
+  std::unordered_set<std::string> known = real;
+  for (const NamedTensor& entry : model.module) known.insert(entry.name);
   const std::vector<std::size_t> holder = tied_to(model, real, true);
   for (std::size_t i = 0; i < model.module.size(); ++i) {
     const auto& [name, tensor] = model.module[i];
@@ -144,6 +147,11 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
                               .role = buffer ? Role::buffer : Role::param,
                               .true_dtype = tensor.type.true_dtype},
                              tensor.where});
+    } else if (const auto tie = std::ranges::find(model.shared, name, &std::pair<std::string, std::string>::first);
+               tie != model.shared.end() && !known.count(tie->second)) {
+      // exclude_frozen_parameters removes one name of a tied weight only.
+      builder.find(Severity::note, name + ": left out: tied to " + tie->second + ", which was not saved", model.path,
+                   name);
     } else {
       return fail(with_tensor(
           {.code = Errc::uncovered, .message = name + ": in the module but in no rank's partition", .file = model.path},

@@ -95,7 +95,8 @@ Result<> place_weights(MapBuilder& builder, const ModelStates& model, const std:
       continue;
     }
     const bool tied = data != position.end() && holder[alias->second] == holder[data->second];
-    if (tied || model.module[alias->second].tensor.elements() == 0) continue;
+    // Without the frozen parameters (exclude_frozen_parameters) the second name of a tied one may be the only one left.
+    if (tied || data == position.end() || model.module[alias->second].tensor.elements() == 0) continue;
     builder.find(Severity::warning, name + ": said to be tied to " + target + ", but stored by itself: both are kept",
                  {}, name);
   }
