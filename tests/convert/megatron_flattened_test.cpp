@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,7 +58,7 @@ TEST(MegatronFlattened, EachPartOfTheWeightIsARow) {
                     {{0, 1, 0}, {1, 1, 2}},
                     {{1, 0, 0}, {1, 1, 2}},
                     {{1, 1, 0}, {1, 1, 2}}});
-  ASSERT_TRUE(megatron::unflatten_state(map));
+  ASSERT_TRUE(megatron::unflatten_state(map, false));
   EXPECT_EQ(map.tensors[1].shape, (Shape{4, 2}));
   const Box first{{0, 0}, {2, 1}};
   EXPECT_EQ(placed_in(map), (std::vector<Placed>{{first, Extent{0, 1}, 0},
@@ -81,10 +84,54 @@ TEST(MegatronFlattened, OtherFormsStayAsTheyAre) {
   }();
   for (auto [shape, map] : cases) {
     const auto before = map.index;
-    ASSERT_TRUE(megatron::unflatten_state(map));
+    ASSERT_TRUE(megatron::unflatten_state(map, false));
     EXPECT_EQ(map.tensors[1].shape, shape);
     EXPECT_EQ(map.index, before);
   }
+}
+
+/// A run of these arguments, with its weight and state renamed to those of experts' first layers.
+Map of_experts(Map map, std::vector<std::pair<std::string_view, bool>> switches) {
+  const std::string weight = "decoder.layers.mlp.experts.experts.linear_fc1.weight";
+  map.tensors[0].name = map.tensors[1].parameter = weight;
+  Dict args;
+  const auto add = [&](std::string_view name, const Value& value) {
+    args.items.emplace_back(std::make_shared<Value>(Value{std::string(name)}), std::make_shared<Value>(value));
+  };
+  switches.emplace_back("use_distributed_optimizer", true);
+  for (const auto& [name, is_on] : switches) add(name, Value{is_on});
+  add("transformer_impl", Value{std::string("transformer_engine")});
+  map.objects.push_back({.name = "args", .value = Value{std::move(args)}});
+  return map;
+}
+
+TEST(MegatronFlattened, StateOfTransposedExpertsBelongsToNoWeight) {
+  // One layer and expert, gate and up halves of two rows: [4, 6] as GroupedMLP cuts its [6, 4] by columns.
+  const auto by_columns = [] {
+    return map_of({1, 1, 4, 6}, {1, 1, 1, 2, 12},
+                  {{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 12}}, {{0, 0, 0, 1, 0}, {1, 1, 1, 1, 12}}});
+  };
+  const auto by_rows = [] {
+    return map_of({1, 1, 4, 6}, {1, 1, 2, 1, 12},
+                  {{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 12}}, {{0, 0, 1, 0, 0}, {1, 1, 1, 1, 12}}});
+  };
+  Map cut = of_experts(by_columns(), {});
+  Map told = of_experts(by_rows(), {{"moe_grouped_gemm", true}, {"moe_use_legacy_grouped_gemm", true}});
+  for (Map* map : {&cut, &told}) {
+    const Shape before = map->tensors[1].shape;
+    ASSERT_TRUE(megatron::unflatten_state(*map, false));
+    EXPECT_EQ(map->tensors[1].shape, before);
+    EXPECT_EQ(map->tensors[1].parameter, "");
+    EXPECT_EQ(map->findings.size(), 1U);
+  }
+  Map other = of_experts(by_rows(), {{"moe_grouped_gemm", true}});
+  ASSERT_TRUE(megatron::unflatten_state(other, false));
+  EXPECT_EQ(other.tensors[1].shape, (Shape{1, 1, 4, 6}));
+  // The zarr back end has the shape of what it was made of, which may be that of the weight.
+  Map square = of_experts(map_of({1, 1, 4, 4}, {1, 1, 4, 4}, {{{0, 0, 0, 0}, {1, 1, 4, 4}}}),
+                          {{"moe_grouped_gemm", true}, {"moe_use_legacy_grouped_gemm", true}});
+  ASSERT_TRUE(megatron::unflatten_state(square, true));
+  EXPECT_EQ(square.tensors[1].parameter, "");
 }
 
 }  // namespace

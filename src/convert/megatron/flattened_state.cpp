@@ -1,17 +1,28 @@
 #include "convert/megatron/flattened_state.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "convert/megatron/flat_index.hpp"
+#include "convert/megatron/run_arguments.hpp"
+#include "convert/model_arguments.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt::megatron {
 namespace {
+
+constexpr std::string_view kFlatExperts = ".experts.experts.";
+constexpr std::string_view kFlatFirstLayer = ".experts.experts.linear_fc1.weight";
+
+using ShapesByName = std::unordered_map<std::string_view, const Shape*>;  ///< shapes by name
 
 /// The parts that a weight was cut into, as many along each dimension as the state's shape says.
 struct Parts {
@@ -45,6 +56,40 @@ Result<bool> has_rows_only(const Map& map, std::uint32_t tensor, const Parts& pa
   return is_row && volume(parts.count) <= chunks;
 }
 
+/// State of weights that GroupedMLP holds transposed: by the run's arguments, or by a first layer whose gate and up halves
+/// were cut out of its columns.
+bool has_transposed_state(const Map& map, const ShapesByName& weights) {
+  const auto args = std::ranges::find(map.objects, kArguments, &NamedObject::name);
+  if (args != map.objects.end() && has_transposed_experts(args->value)) return true;
+  return std::ranges::any_of(map.tensors, [&](const Tensor& tensor) {
+    const auto weight = tensor.role == Role::slot ? weights.find(tensor.parameter) : weights.end();
+    if (weight == weights.end() || !tensor.parameter.ends_with(kFlatFirstLayer)) return false;
+    const auto parts = parts_of(tensor.shape, *weight->second);
+    return parts && parts->count[parts->count.size() - 2] == 1 && parts->count.back() > 1;
+  });
+}
+
+/// Whether the distributed optimizer saved the state: only it flattens.
+bool has_distributed_optimizer(const Map& map) {
+  const auto args = std::ranges::find(map.objects, kArguments, &NamedObject::name);
+  return args == map.objects.end() || is_set(args->value, "use_distributed_optimizer");
+}
+
+void leave_transposed_state(Map& map, const ShapesByName& weights, bool is_whole) {
+  NameList left;
+  for (Tensor& tensor : map.tensors) {
+    const auto weight = tensor.role == Role::slot ? weights.find(tensor.parameter) : weights.end();
+    if (weight == weights.end() || tensor.parameter.find(kFlatExperts) == std::string::npos) continue;
+    if (!is_whole && tensor.shape.size() != weight->second->size() + 1) continue;
+    tensor.parameter.clear();
+    left.add(tensor.name);
+  }
+  if (left.count() != 0)
+    map.findings.push_back({.text = fmt::format("the optimizer's state of GroupedMLP's experts is that of transposed "
+                                                "weights and kept as it is: {}",
+                                                left.text())});
+}
+
 std::vector<FlatPiece> pieces_of(std::uint32_t tensor, const Parts& parts) {
   std::vector<FlatPiece> out;
   const std::uint64_t elements = volume(parts.size);
@@ -62,10 +107,12 @@ std::vector<FlatPiece> pieces_of(std::uint32_t tensor, const Parts& parts) {
 
 }  // namespace
 
-Result<> unflatten_state(Map& map) {
-  std::unordered_map<std::string_view, const Shape*> weights;
+Result<> unflatten_state(Map& map, bool is_whole) {
+  ShapesByName weights;
   for (const Tensor& tensor : map.tensors)
     if (tensor.role == Role::param) weights.emplace(tensor.name, &tensor.shape);
+  if (has_distributed_optimizer(map) && has_transposed_state(map, weights))
+    leave_transposed_state(map, weights, is_whole);
   auto index = std::make_shared<FlatIndex>(map.index);
   std::vector<std::pair<std::uint32_t, Shape>> shapes;  // of the state that was flattened
   for (std::uint32_t t = 0; t < map.tensors.size(); ++t) {

@@ -37,6 +37,27 @@ bool is_set(const Value& args, std::string_view name) {
   return truth(member(args, name)).value_or(false);
 }
 
+bool has_gated_layers(const Value& args) {
+  return is_set(args, "swiglu") || is_set(args, "quick_geglu");
+}
+
+bool has_transposed_experts(const Value& args) {
+  const std::string* implementation = text_of(member(args, "transformer_impl"));
+  const bool is_local = implementation != nullptr && *implementation == "local";
+  return is_set(args, "moe_grouped_gemm") && (is_local || is_set(args, "moe_use_legacy_grouped_gemm"));
+}
+
+bool has_numbered_layers(const Value& args) {
+  for (const std::string_view name : {"moe_layer_freq", "linear_attention_freq"}) {
+    const Value* frequency = member(args, name);
+    if (frequency != nullptr && std::holds_alternative<List>(frequency->v)) return true;
+    if (count_argument(args, name).value_or(1) > 1) return true;
+  }
+  const auto has_text = [&](std::string_view name) { return text_of(member(args, name)) != nullptr; };
+  return has_text("heterogeneous_layers_config_path") || has_text("heterogeneous_layers_config_encoded_json") ||
+         has_text("hybrid_override_pattern");
+}
+
 void read_run_arguments(const Value& common, Meta& meta) {
   if (const auto step = count(member(common, "iteration"))) meta.step = step;
   const Value* args = member(common, "args");

@@ -22,4 +22,16 @@ std::optional<std::uint64_t> count_argument(const Value& args, std::string_view 
 /// A switch among the arguments: whether it is on.
 bool is_set(const Value& args, std::string_view name);
 
+/// Whether the first linear layers have two halves, gate and up.
+/// source  megatron/training/arguments.py: core_transformer_config_from_args
+bool has_gated_layers(const Value& args);
+/// Whether experts are GroupedMLP, which multiplies by transposed weights of all experts of a rank (`weight1`,
+/// `weight2`). Weights in torch_dist are those of the other modules, but not the state that the distributed optimizer
+/// stores in buckets or flattened.
+/// source  megatron/core/models/backends.py: grouped_mlp_modules; transformer/moe/experts.py
+bool has_transposed_experts(const Value& args);
+/// Whether torch_dist has each layer's weights under the layer's number, also if all layers are alike.
+/// source  megatron/core/transformer/transformer_block.py: TransformerBlock.sharded_state_dict; ssm/mamba_block.py
+bool has_numbered_layers(const Value& args);
+
 }  // namespace ckpt::megatron

@@ -235,6 +235,18 @@ Result<> join_common_file(Io& io, const std::string& root, const ReadOptions& op
   return join_maps(map, std::move(common), std::string(megatron::kCommonFile), root);
 }
 
+/// megatron-core before 0.19 wrote the file, and that into metadata.json.
+Result<> needs_no_common_file(Io& io, const std::string& root, Layout layout) {
+  if (layout != Layout::torch_dist && layout != Layout::zarr) return {};
+  CKPT_TRY(const std::string text, read_small_file(io, join_path(root, "metadata.json"), kMostCommonBytes));
+  if (text.find("\"common_backend\"") == std::string::npos) return {};
+  const std::string path = join_path(root, megatron::kCommonFile);
+  return fail({.code = Errc::incomplete,
+               .message = path + ": missing, but metadata.json says that the run's arguments are in it",
+               .file = path,
+               .hint = "rank 0 wrote it: copy it from its node"});
+}
+
 /// How far a run of Megatron-Bridge is: the counters of its loop, as tensors of one element.
 Result<> join_train_state(Io& io, const std::string& root, const ReadOptions& options, Map& map) {
   CKPT_TRY(Map state, torch_format().reader->open(io, join_path(root, kTrainState), options));
@@ -308,12 +320,13 @@ Result<Map> open_torch_dist(Io& io, const std::string& root, const ReadOptions& 
   if (has(megatron::kCommonFile)) {
     CKPT_CHECK(join_common_file(io, root, options, map));
   } else {
+    CKPT_CHECK(needs_no_common_file(io, root, layout));
     CKPT_CHECK(read_common_item(io, root, map));
   }
   if (has(kRunConfig)) CKPT_CHECK(read_run_config(io, root, map));
   if (has(kTrainState)) CKPT_CHECK(join_train_state(io, root, options, map));
   CKPT_CHECK(resolve_buckets(io, root, map));
-  CKPT_CHECK(megatron::unflatten_state(map));
+  CKPT_CHECK(megatron::unflatten_state(map, layout == Layout::zarr));
   note_forms(map);
   megatron::note_renamed(root, map);
   return map;

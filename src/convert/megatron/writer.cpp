@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -69,11 +70,27 @@ class MegatronWriter {
       case Kind::other_state:
         return {};
       case Kind::weight:
+        CKPT_CHECK(check_mixer(tensor.name));
+        break;
       case Kind::bucket:
         break;
     }
     Path path{key};
     return entries_.add_tensor(index, tensor, std::move(key), std::move(path));
+  }
+
+  /// Tensor-parallel ranks divide each part of these weights, so torch_dist has the parts.
+  ///
+  /// source  megatron/core/ssm/mamba_mixer.py: MambaMixer.sharded_state_dict
+  Result<> check_mixer(const std::string& name) const {
+    constexpr std::array<std::string_view, 3> kDivided{".mixer.in_proj.weight", ".mixer.conv1d.weight",
+                                                       ".mixer.conv1d.bias"};
+    if (std::ranges::none_of(kDivided, [&](std::string_view end) { return name.ends_with(end); })) return {};
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: {}: torch_dist stores the parts of a Mamba mixer apart (z, x, B, C, dt)",
+                                        request_.target, name),
+                 .tensor = name,
+                 .hint = "save the run with --ckpt-format torch_dist"});
   }
 
   Result<> add_extra_states() {

@@ -12,7 +12,8 @@ namespace ckpt::megatron {
 /// Objects of ranks and modules, `KEY/shard_N_M.pt`, become blobs: the pickle of one without tensors, which is an object
 /// of the map too, or else the file. Roles are those that assign_roles gives.
 ///
-/// Megatron-LM stores every chunk. It reads a missing one as zeros; here it is `incomplete`.
+/// Megatron-LM stores every chunk. It reads a missing one as zeros; here it is `incomplete`. So is a folder without
+/// `.zarray`, and one that is missing by what the others have: a weight's state, or the weight of some.
 ///
 /// errors  those of ZarrArrays and of Io; corrupt, refused: a damaged or hostile torch.save file
 /// source  megatron/core/dist_checkpointing/strategies/zarr.py, common.py (to 0.15)
