@@ -30,6 +30,7 @@ Result<TargetOptions> read_target_options(const Words& words) {
   if (const Value* value = words.value("zero-stage")) out.zero_stage = value->text.front() - '0';  // one of the choices
   CKPT_CHECK(read_flag(words, "dp", out.dp, ranks));
   CKPT_CHECK(read_flag(words, "ep", out.ep, ranks));
+  CKPT_CHECK(read_flag(words, "etp", out.etp, ranks));
   CKPT_CHECK(read_flag(words, "tp", out.tp, ranks));
   CKPT_CHECK(read_flag(words, "pp", out.pp, ranks));
   CKPT_CHECK(read_flag(words, "vpp", out.vpp, ranks));

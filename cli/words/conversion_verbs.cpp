@@ -76,6 +76,12 @@ Verb convert_verb() {
                .help = "for --to deepspeed and megatron-legacy: expert-parallel size (default: the source's)",
                .guesses = {"expert-parallel", "ep-size", "expert-model-parallel-size"},
                .seldom = true},
+              {.name = "etp",
+               .value = "N",
+               .help = "for --to megatron-legacy: tensor-parallel size of experts (default: the source's if it differs "
+                       "from --tp there, else --tp)",
+               .guesses = {"expert-tensor-parallel-size", "etp-size"},
+               .seldom = true},
               {.name = "tp",
                .value = "N",
                .help = "for --to megatron-legacy: tensor-parallel size (default: the source's)",

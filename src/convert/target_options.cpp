@@ -7,6 +7,7 @@ std::vector<std::string_view> given_options(const TargetOptions& options) {
   if (options.zero_stage) out.emplace_back("zero-stage");
   if (options.dp != 0) out.emplace_back("dp");
   if (options.ep != 0) out.emplace_back("ep");
+  if (options.etp != 0) out.emplace_back("etp");
   if (options.tp != 0) out.emplace_back("tp");
   if (options.pp != 0) out.emplace_back("pp");
   if (options.vpp != 0) out.emplace_back("vpp");
@@ -28,6 +29,7 @@ std::string options_text(const TargetOptions& options) {
   if (options.zero_stage) add("zero-stage", std::to_string(*options.zero_stage));
   if (options.dp != 0) add("dp", std::to_string(options.dp));
   if (options.ep != 0) add("ep", std::to_string(options.ep));
+  if (options.etp != 0) add("etp", std::to_string(options.etp));
   if (options.tp != 0) add("tp", std::to_string(options.tp));
   if (options.pp != 0) add("pp", std::to_string(options.pp));
   if (options.vpp != 0) add("vpp", std::to_string(options.vpp));

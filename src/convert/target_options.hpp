@@ -19,6 +19,7 @@ struct TargetOptions {
   std::optional<std::uint64_t> zero_stage{};     ///< --zero-stage: DeepSpeed's ZeRO stage, 0 to 3
   std::uint64_t dp = 0;                          ///< --dp: data-parallel ranks; 0 = not given
   std::uint64_t ep = 0;                          ///< --ep: expert-parallel ranks; 0 = not given
+  std::uint64_t etp = 0;                         ///< --etp: tensor-parallel ranks of an expert; 0 = not given
   std::uint64_t tp = 0;                          ///< --tp: tensor-parallel ranks; 0 = not given
   std::uint64_t pp = 0;                          ///< --pp: pipeline stages; 0 = not given
   std::uint64_t vpp = 0;                         ///< --vpp: chunks of each stage; 0 = not given

@@ -143,7 +143,7 @@ class BucketState {
     std::vector<BucketOptimizer> out;
     for (const auto& [number, found] : ranks) {
       const bool of_experts = !out.empty();
-      const std::uint64_t wanted = grid.tensor * grid.pipeline * (of_experts ? grid.expert : 1);
+      const std::uint64_t wanted = grid.pipeline * (of_experts ? grid.expert_tensor * grid.expert : grid.tensor);
       if (found.size() != wanted) return {};
       out.push_back({.number = number, .is_of_experts = of_experts, .ranks = wanted});
     }
@@ -152,9 +152,9 @@ class BucketState {
 
   /// source  megatron/core/parallel_state.py: the order of ranks is tp-ep-pp
   static RankPlace place_of(const BucketOptimizer& optimizer, std::uint64_t rank, const RankGrid& grid) {
+    const std::uint64_t tensor = optimizer.is_of_experts ? grid.expert_tensor : grid.tensor;
     const std::uint64_t expert = optimizer.is_of_experts ? grid.expert : 1;
-    return {
-        .tensor = rank % grid.tensor, .pipeline = rank / grid.tensor / expert, .expert = rank / grid.tensor % expert};
+    return {.tensor = rank % tensor, .pipeline = rank / tensor / expert, .expert = rank / tensor % expert};
   }
 
   Result<bool> add_rank(const BucketOptimizer& optimizer, std::uint64_t rank, const RankGrid& grid,
@@ -265,21 +265,26 @@ Result<bool> assign_buckets(Map& map) {
   return BucketState(map).run();
 }
 
+std::optional<Path> bucket_object_path(std::string_view key) {
+  const bool is_chained = key.starts_with(kChain);
+  const std::uint64_t optimizer = take_optimizer(key);
+  if (!key.starts_with(kFirstRank)) return std::nullopt;
+  key.remove_prefix(kFirstRank.size());
+  if (key != "optimizer" && key != "grad_scaler") return std::nullopt;
+  Path out{"optimizer"};
+  if (is_chained) out.emplace_back(static_cast<std::int64_t>(optimizer));
+  out.emplace_back(std::string(key));
+  return out;
+}
+
 std::vector<BucketItem> bucket_items(const Map& map) {
   std::vector<BucketItem> out;
   for (std::uint32_t t = 0; t < map.tensors.size(); ++t) {
     const Tensor& tensor = map.tensors[t];
-    std::string_view name = tensor.name;
-    const bool is_chained = name.starts_with(kChain);
-    const std::uint64_t optimizer = take_optimizer(name);
-    const std::size_t end = name.find(kItem);
-    if (tensor.role != Role::blob || !name.starts_with(kFirstRank) || end == std::string_view::npos) continue;
-    const std::string key(name.substr(kFirstRank.size(), end - kFirstRank.size()));
-    if (key != "optimizer" && key != "grad_scaler") continue;
-    Path path{"optimizer"};
-    if (is_chained) path.emplace_back(static_cast<std::int64_t>(optimizer));
-    path.emplace_back(key);
-    out.push_back({.path = std::move(path), .tensor = t});
+    const std::size_t end = tensor.role == Role::blob ? tensor.name.find(kItem) : std::string::npos;
+    if (end == std::string::npos) continue;
+    if (auto path = bucket_object_path(std::string_view(tensor.name).substr(0, end)))
+      out.push_back({.path = *std::move(path), .tensor = t});
   }
   return out;
 }

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "format/model/model.hpp"
@@ -17,8 +19,12 @@ namespace ckpt::megatron {
 /// returns  false, and changes nothing: there are no buckets, or they do not lie as the arguments say
 Result<bool> assign_buckets(Map& map);
 
-/// The rest of that optimizer's state dict, which each model-parallel rank stores in items of its own: of the first rank
-/// those with the parameter groups ("optimizer") and the loss scale ("grad_scaler").
+/// Where the rest of that optimizer's state dict belongs in the state that all ranks have in common. Each model-parallel
+/// rank stores it in objects of its own: of the first rank those with the parameter groups ("optimizer") and the loss scale
+/// ("grad_scaler"). Nothing for another key.
+std::optional<Path> bucket_object_path(std::string_view key);
+
+/// Such objects that are items of data files.
 struct BucketItem {
   Path path;                 ///< in the state that all ranks have in common; with a number where there are several
   std::uint32_t tensor = 0;  ///< of the map

@@ -3,14 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
+#include "convert/megatron/buckets.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/megatron/stored_objects.hpp"
+#include "convert/model_arguments.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "convert/torch_archive.hpp"
 #include "format/hash.hpp"
@@ -70,6 +74,10 @@ std::optional<Extent> extent_of(const Value& value) {
   return Extent{static_cast<std::uint64_t>(*begin), static_cast<std::uint64_t>(*end)};
 }
 
+std::string_view after_dot(std::string_view name) {
+  return name.substr(name.rfind('.') + 1);
+}
+
 bool is_none(const Value* value) {
   return value == nullptr || std::holds_alternative<None>(value->v);
 }
@@ -77,10 +85,12 @@ bool is_none(const Value* value) {
 /// Joins the ranks' files, one pickle at a time.
 class LocalReader {
  public:
-  LocalReader(Io& io, std::string root) : io_(io), root_(std::move(root)) {}
+  LocalReader(Io& io, std::string root, std::uint64_t iteration)
+      : io_(io), root_(std::move(root)), iteration_(iteration) {}
 
-  Result<> add(const std::string& relative) {
+  Result<> add(const std::string& relative, std::uint64_t rank) {
     path_ = join_path(root_, relative);
+    rank_ = rank;
     CKPT_TRY(const FileHandle handle, io_.open(path_, {}));
     auto added = add_opened(handle, relative);
     auto closed = io_.close(handle);
@@ -133,6 +143,7 @@ class LocalReader {
     const Value* sharded = member(*root, "sharded_state_dict");
     if (common == nullptr || sharded == nullptr)
       return fail(wrong(Errc::unsupported, "", "a local checkpoint, but not of Megatron-LM"));
+    CKPT_CHECK(check_origin(*common));
     if (map_.files.size() == 1) {
       read_run_arguments(*common, map_.meta);
       add_objects({}, std::make_shared<Value>(*common), map_);
@@ -155,10 +166,38 @@ class LocalReader {
     return {};
   }
 
+  /// A file of another save or rank than its name says.
+  Result<> check_origin(const Value& common) const {
+    const auto refuse = [&](const std::string& reason) {
+      Error error = wrong(Errc::corrupt, "", reason);
+      error.hint = "copy it again from the node that wrote it";
+      return fail(std::move(error));
+    };
+    const auto iteration = whole_number(member(common, "iteration"));
+    if (iteration && *iteration >= 0 && static_cast<std::uint64_t>(*iteration) != iteration_)
+      return refuse(fmt::format("its name says iteration {}, but it is of iteration {}", iteration_, *iteration));
+    const Value* args = member(common, kArguments);
+    const auto rank = args == nullptr ? std::nullopt : whole_number(member(*args, "rank"));
+    if (rank && *rank >= 0 && static_cast<std::uint64_t>(*rank) != rank_)
+      return refuse(fmt::format("its name says rank {}, but rank {} wrote it", rank_, *rank));
+    return {};
+  }
+
+  /// Parameter groups of the distributed optimizer are the same for all ranks; other objects belong to one.
   void add_object(const Value& object) {
     const std::string* key = text_of(member(object, "key"));
-    if (key == nullptr || is_none(member(object, "data"))) return;
-    if (std::ranges::find(lost_, *key) == lost_.end()) lost_.push_back(*key);
+    const Value* data = member(object, "data");
+    if (key == nullptr || is_none(data) || !seen_objects_.insert(*key).second) return;
+    const auto path = bucket_object_path(*key);
+    Map found;
+    if (path) add_objects(*path, std::make_shared<Value>(*data), found);
+    const bool is_plain = std::ranges::none_of(
+        found.objects, [](const NamedObject& leaf) { return std::holds_alternative<TensorRef>(leaf.value.v); });
+    if (path && is_plain) {
+      std::ranges::move(found.objects, std::back_inserter(map_.objects));
+    } else if (!key->starts_with("optimizer.distributed.dp_group_idx_") || path) {
+      lost_.push_back(*key);
+    }
   }
 
   Result<> add_tensor(const TorchArchive& archive, const Value& sharded) {
@@ -168,8 +207,11 @@ class LocalReader {
     const auto offset = sizes_of(member(sharded, "global_offset"));
     const Value* data = member(sharded, "data");
     const auto* reference = data == nullptr ? nullptr : std::get_if<TensorRef>(&data->v);
-    if (key == nullptr || key->empty() || !global || !local || !offset || reference == nullptr)
-      return fail(wrong(Errc::corrupt, "", "a ShardedTensor lacks its key, place or data"));
+    if (key == nullptr || key->empty() || !global || !local || !offset)
+      return fail(wrong(Errc::corrupt, "", "a ShardedTensor lacks its key or place"));
+    // With the algorithm fully_parallel each part has one of the data-parallel ranks that hold it.
+    if (is_none(data)) return expect_elsewhere(*key, *global, sharded);
+    if (reference == nullptr) return fail(wrong(Errc::unsupported, *key, "its data is not a tensor"));
     const auto node = parse_number<pickle::NodeId>(reference->name);
     auto view = node ? torch::as_tensor(archive.graph, *node) : std::optional<torch::TensorView>();
     if (!view) return fail(with_context(std::move(view).error(), path_));
@@ -204,6 +246,15 @@ class LocalReader {
     return {};
   }
 
+  /// A part that another rank has to hold: the tensor has a hole if none does.
+  Result<> expect_elsewhere(const std::string& key, const Shape& shape, const Value& sharded) {
+    const Value* type = member(sharded, "dtype");
+    const auto* named = type == nullptr ? nullptr : std::get_if<Opaque>(&type->v);
+    const auto dtype = named == nullptr ? std::nullopt : dtype_from_torch(after_dot(named->global));
+    if (!dtype) return fail(wrong(Errc::unsupported, key, "it has no element type"));
+    return tensor_for(key, shape, {.dtype = *dtype, .shape = shape}).map([](std::size_t) {});
+  }
+
   Result<std::size_t> tensor_for(const std::string& key, const Shape& shape, const ModelType& type) {
     CKPT_CHECK(tensor_bytes(type.dtype, shape));
     const auto [at, is_new] = by_key_.try_emplace(key, map_.tensors.size());
@@ -216,10 +267,13 @@ class LocalReader {
 
   Io& io_;
   std::string root_;
-  std::string path_{};  // of the file that is being added
+  std::uint64_t iteration_;  // of the files' names
+  std::string path_{};       // of the file that is being added
+  std::uint64_t rank_ = 0;   // of its name
   Map map_{};
   std::vector<Piece> pieces_{};
   std::unordered_map<std::string, std::size_t> by_key_{};
+  std::unordered_set<std::string> seen_objects_{};  // keys
   std::vector<std::string> lost_{};
   Hasher hasher_{};
 };
@@ -241,12 +295,15 @@ Result<std::optional<LocalFiles>> find_local_files(const Place& place) {
   std::map<std::uint64_t, std::map<std::uint64_t, std::string>> found;  // by iteration and rank
   std::uint64_t world = 0;
   for (const DirEntry& folder : place.entries) {
-    if (folder.kind != FileInfo::Kind::directory || !parse_number<std::uint64_t>(folder.name)) continue;
+    const auto number = parse_number<std::uint64_t>(folder.name);
+    if (folder.kind != FileInfo::Kind::directory || !number) continue;
     CKPT_TRY(const std::vector<DirEntry> entries, place.io.list(join_path(place.root, folder.name)));
     for (const DirEntry& entry : entries) {
       const auto name = local_name(entry.name);
       if (!name || entry.kind != FileInfo::Kind::file) continue;
-      found[name->iteration].try_emplace(name->rank, join_path(folder.name, entry.name));
+      // A rank's own file, where there are replicas of it too.
+      std::string& path = found[name->iteration][name->rank];
+      if (path.empty() || number == name->rank) path = join_path(folder.name, entry.name);
       world = std::max(world, name->rank + 1);
     }
   }
@@ -257,16 +314,17 @@ Result<std::optional<LocalFiles>> find_local_files(const Place& place) {
     chosen = std::prev(at.base());
     break;
   }
+  world = chosen->second.rbegin()->first + 1;  // older iterations may be of a job with more ranks
   LocalFiles out{.iteration = chosen->first, .paths = std::vector<std::string>(static_cast<std::size_t>(world))};
   for (auto& [rank, path] : chosen->second) out.paths[static_cast<std::size_t>(rank)] = std::move(path);
   return out;
 }
 
 Result<Map> open_local_files(Io& io, const std::string& root, const LocalFiles& files) {
-  LocalReader reader(io, root);
+  LocalReader reader(io, root, files.iteration);
   if (std::ranges::find(files.paths, "") != files.paths.end()) return without_ranks(root, files, files.paths.size());
-  for (const std::string& path : files.paths) {
-    CKPT_CHECK(reader.add(path));
+  for (std::uint64_t rank = 0; rank < files.paths.size(); ++rank) {
+    CKPT_CHECK(reader.add(files.paths[static_cast<std::size_t>(rank)], rank));
     const std::uint64_t world = std::min(reader.world_size().value_or(0), kMostRanks);
     if (world > files.paths.size()) return without_ranks(root, files, world);
   }

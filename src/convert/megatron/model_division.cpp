@@ -64,10 +64,10 @@ void replace_norm(std::string& name, std::string_view from, std::string_view to)
 }
 
 /// The largest number of tensor-parallel ranks below `ranks` that divides a dimension.
-std::string nearest_size(std::uint64_t elements, std::uint64_t halves, std::uint64_t ranks) {
+std::string nearest_size(std::string_view option, std::uint64_t elements, std::uint64_t halves, std::uint64_t ranks) {
   while (--ranks > 1)
     if (elements % (halves * ranks) == 0) break;
-  return fmt::format("--tp {}", std::max<std::uint64_t>(ranks, 1));
+  return fmt::format("{} {}", option, std::max<std::uint64_t>(ranks, 1));
 }
 
 }  // namespace
@@ -87,7 +87,8 @@ ModelForm model_form(const Value& args) {
   if (vocabulary && tokenizer != nullptr && *tokenizer == "NullTokenizer") ++*vocabulary;  // see model_arguments()
   return {.is_local = implementation != nullptr && *implementation == "local",
           .is_grouped = is_set(args, "moe_grouped_gemm"),
-          .is_gated = is_set(args, "swiglu"),
+          .is_transposed = has_transposed_experts(args),
+          .is_gated = has_gated_layers(args),
           .is_tied = !is_set(args, "untie_embeddings_and_output_weights"),
           .vocabulary = vocabulary,
           .vocabulary_multiple = count_argument(args, "make_vocab_size_divisible_by").value_or(1),
@@ -119,7 +120,7 @@ Result<> ModelDivision::divide(const std::string& target) {
     return fail({.code = Errc::unsupported,
                  .message = fmt::format("{}: {} attention heads cannot be divided among {} tensor-parallel ranks",
                                         target, *form_.heads, grid_.tensor),
-                 .hint = nearest_size(*form_.heads, 1, grid_.tensor)});
+                 .hint = nearest_size("--tp", *form_.heads, 1, grid_.tensor)});
   divided_.resize(weights_.size());
   for (std::size_t i = 0; i < weights_.size(); ++i) CKPT_CHECK(check(weights_[i], divided_[i], target));
   return check_count(target);
@@ -162,6 +163,9 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
     if (out.layers != layers) return refuse(fmt::format("it has {} layers, others {}", out.layers, layers), {});
   }
   if (out.is_expert) {
+    if (form_.is_transposed)
+      return refuse("GroupedMLP (--moe-grouped-gemm without Transformer Engine) holds experts transposed",
+                    "--to megatron    stores whole experts");
     const std::uint64_t experts = out.shape.front();
     out.shape.erase(out.shape.begin());
     if (experts % grid_.expert != 0)
@@ -171,7 +175,8 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
     experts_ = experts;
   }
   out.part = out.shape;
-  const std::uint64_t ranks = grid_.tensor;
+  const std::uint64_t ranks = out.is_expert ? grid_.expert_tensor : grid_.tensor;
+  const std::string_view option = out.is_expert && ranks != grid_.tensor ? "--etp" : "--tp";
   if (is_vocabulary(whole.name) && !out.shape.empty()) {
     std::uint64_t rows = out.shape.front();
     if (form_.vocabulary && *form_.vocabulary <= rows) {
@@ -192,19 +197,19 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
                   {});
   const std::uint64_t halves = out.weight.is_gated && form_.is_gated ? 2 : 1;
   if (out.weight.cut == Cut::unknown && ranks > 1)
-    return refuse("cannot tell how tensor-parallel ranks split it", "--tp 1");
+    return refuse("cannot tell how tensor-parallel ranks split it", fmt::format("{} 1", option));
   if (out.weight.cut == Cut::columns) {
     if (out.part.empty() || out.part.front() % (halves * ranks) != 0)
       return refuse(fmt::format("cannot split its {} rows over {} tensor-parallel ranks",
                                 out.part.empty() ? 0 : out.part.front(), ranks),
-                    nearest_size(out.part.empty() ? 0 : out.part.front(), halves, ranks));
+                    nearest_size(option, out.part.empty() ? 0 : out.part.front(), halves, ranks));
     out.part.front() /= ranks;
   }
   if (out.weight.cut == Cut::rows) {
     if (out.part.size() < 2 || out.part[1] % ranks != 0)
       return refuse(fmt::format("cannot split its {} columns over {} tensor-parallel ranks",
                                 out.part.size() < 2 ? 0 : out.part[1], ranks),
-                    nearest_size(out.part.size() < 2 ? 0 : out.part[1], 1, ranks));
+                    nearest_size(option, out.part.size() < 2 ? 0 : out.part[1], 1, ranks));
     out.part[1] /= ranks;
   }
   bool is_known = find_in(kBefore, whole.name) < kBefore.size() || find_in(kBehind, whole.name) < kBehind.size();
@@ -238,6 +243,7 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
 RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::uint64_t layer,
                                std::uint64_t expert) const {
   const Divided& own = divided_[number];
+  const std::uint64_t own_part = grid_.stage().part(place.tensor, own.is_expert);
   RankWeight out{.whole = number, .shape = own.part};
   Box box{.offset = {}, .size = {}};
   const auto fix = [&](std::uint64_t index) {
@@ -249,7 +255,7 @@ RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::
   const std::size_t first = box.size.size();
   box.offset.resize(first + own.shape.size(), 0);
   box.size.insert(box.size.end(), own.part.begin(), own.part.end());
-  if (own.weight.cut == Cut::rows) box.offset[first + 1] = place.tensor * own.part[1];
+  if (own.weight.cut == Cut::rows) box.offset[first + 1] = own_part * own.part[1];
   if (own.weight.cut != Cut::columns) {
     if (!own.shape.empty()) box.size[first] = std::min(own.part.front(), own.shape.front());
     out.boxes.push_back(std::move(box));
@@ -258,7 +264,7 @@ RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::
   const std::uint64_t halves = own.weight.is_gated && form_.is_gated ? 2 : 1;
   const std::uint64_t rows = own.part.front() / halves;
   for (std::uint64_t half = 0; half < halves; ++half) {
-    const std::uint64_t begin = half * (own.shape.front() / halves) + place.tensor * rows;
+    const std::uint64_t begin = half * (own.shape.front() / halves) + own_part * rows;
     if (begin >= own.shape.front()) break;  // padding
     box.offset[first] = begin;
     box.size[first] = std::min(rows, own.shape.front() - begin);

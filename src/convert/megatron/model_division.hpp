@@ -26,6 +26,7 @@ struct WholeWeight {
 struct ModelForm {
   bool is_local = false;                        ///< layers have norms of their own (--transformer-impl local)
   bool is_grouped = false;                      ///< experts are one module (--moe-grouped-gemm)
+  bool is_transposed = false;                   ///< that module is GroupedMLP, whose weights are transposed
   bool is_gated = false;                        ///< SwiGLU and the like
   bool is_tied = false;                         ///< the output layer is the embedding
   std::optional<std::uint64_t> vocabulary{};    ///< without padding

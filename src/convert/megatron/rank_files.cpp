@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -71,7 +72,8 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.expert_tensor = size("expert_tensor_parallel_size", out.tensor);
   out.chunks = size("virtual_pipeline_model_parallel_size", 1);
   out.layers = count_argument(run, "num_layers");
-  out.is_gated = is_set(run, "swiglu");
+  out.is_gated = has_gated_layers(run);
+  out.has_numbered_layers = has_numbered_layers(run);
   out.buckets = bucket_rules(run);
   out.has_arguments = args != nullptr;
   out.feed_forward = count_argument(run, "ffn_hidden_size");
@@ -85,18 +87,30 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   return out;
 }
 
-/// The folders of a full grid, each once.
+/// The folders of all ranks, each once.
 Result<> check_grid(const std::string& root, const Ranks& ranks) {
   const RunShape& shape = ranks.shape;
   std::set<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>> seen;
   for (const RankFiles& rank : ranks.files) seen.emplace(rank.tensor, rank.pipeline, rank.expert);
-  CKPT_TRY(std::uint64_t count, checked_mul(shape.tensor, shape.pipeline));
-  CKPT_TRY(count, checked_mul(count, shape.expert));
+  const StageRanks stage = shape.stage();
+  if (!stage.is_possible())
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: experts with {} tensor-parallel ranks, the rest of the model with {}: "
+                                        "several ranks write to one folder",
+                                        root, stage.expert_tensor, stage.tensor),
+                 .file = root,
+                 .hint = "save with --ckpt-format torch_dist, which stores whole tensors"});
+  CKPT_TRY(const std::uint64_t groups, checked_mul(stage.expert_tensor, stage.expert));
+  CKPT_TRY(std::uint64_t count, checked_mul(stage.tensor / std::gcd(stage.tensor, groups), groups));
+  CKPT_TRY(count, checked_mul(count, shape.pipeline));
+  const std::string experts = stage.expert_tensor == stage.tensor ? "" : fmt::format(" x {}", stage.expert_tensor);
   if (seen.size() != ranks.files.size() || seen.size() != count)
-    return incomplete(root, fmt::format("{} folders of ranks, not {} (tensor {} · pipeline {} · expert {})",
-                                        ranks.files.size(), count, shape.tensor, shape.pipeline, shape.expert));
+    return incomplete(
+        root, fmt::format("{} folders of ranks, not {} (tensor {} · pipeline {} · expert {}{})", ranks.files.size(),
+                          count, shape.tensor, shape.pipeline, shape.expert, experts));
+  const auto numbers = stage.numbers();
   for (const auto& [tensor, pipeline, expert] : seen)
-    if (tensor >= shape.tensor || pipeline >= shape.pipeline || expert >= shape.expert)
+    if (pipeline >= shape.pipeline || !std::ranges::binary_search(numbers, std::pair(tensor, expert)))
       return incomplete(root, "the folders' numbers do not fit the run's arguments");
   return {};
 }
@@ -118,7 +132,7 @@ Origin origin_of(const RankFiles& rank) {
 }
 
 /// Files that were mixed up: of several saves, or in the folders of other ranks. The numbers of ranks grow along every
-/// dimension of the grid, which is full. Converters write one number into all files.
+/// dimension of the grid. Converters write one number into all files.
 Result<> check_one_save(const std::string& root, const Ranks& ranks) {
   using Place = std::array<std::uint64_t, 3>;
   std::vector<Origin> origins;
@@ -146,7 +160,9 @@ Result<> check_one_save(const std::string& root, const Ranks& ranks) {
       if (place[axis] == 0) continue;
       Place neighbour = place;
       --neighbour[axis];
-      const std::size_t before = at.at(neighbour);
+      const auto found = at.find(neighbour);
+      if (found == at.end()) continue;
+      const std::size_t before = found->second;
       if (origins[before].rank && *origins[before].rank >= *own.rank)
         return mixed(
             i, fmt::format("written by rank {}, but {} was written by rank {}: rank files were exchanged or copied",

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "convert/megatron/buffer_layout.hpp"
+#include "convert/megatron/rank_grid.hpp"
 #include "convert/read_options.hpp"
 #include "engine/io/io.hpp"
 #include "format/model/model.hpp"
@@ -37,6 +38,7 @@ struct RunShape {
   std::uint64_t chunks = 1;               ///< of each pipeline stage, with the interleaved schedule
   std::optional<std::uint64_t> layers{};  ///< of the whole model
   bool is_gated = false;                  ///< SwiGLU and the like
+  bool has_numbered_layers = false;       ///< torch_dist stacks none, also if they are alike
   bool is_tied = true;                    ///< the output layer is the embedding
   BucketRules buckets{};                  ///< of the distributed optimizer
   bool has_distributed_state = false;     ///< that optimizer's state was saved
@@ -45,11 +47,13 @@ struct RunShape {
   std::optional<std::uint64_t> expert_feed_forward{};  ///< likewise, of an expert
   std::map<std::string, std::uint64_t> latent_rows{};  ///< of the down projections of multi-latent attention
   Meta meta{};
+
+  StageRanks stage() const { return {.tensor = tensor, .expert = expert, .expert_tensor = expert_tensor}; }
 };
 
 struct Ranks {
   RunShape shape;
-  std::vector<RankFiles> files;  ///< a full grid, in the order of their folders' names
+  std::vector<RankFiles> files;  ///< of all ranks, in the order of their folders' names
 };
 
 /// Reads the metadata of all ranks of an iteration.

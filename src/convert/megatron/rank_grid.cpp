@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <string_view>
 
 #include "convert/megatron/run_arguments.hpp"
@@ -19,6 +21,7 @@ class GridBuild {
     grid_.pipeline = size(options_.pp, "pipeline_model_parallel_size");
     grid_.expert = size(options_.ep, "expert_model_parallel_size");
     grid_.data = size(options_.dp, "data_parallel_size") * argument("context_parallel_size").value_or(1);
+    set_expert_tensor();
     // A run's chunks are those of its own number of stages.
     const bool has_other_stages = options_.pp != 0 && argument("pipeline_model_parallel_size") != options_.pp;
     const auto own_chunks = argument("virtual_pipeline_model_parallel_size");
@@ -29,6 +32,10 @@ class GridBuild {
         grid_.tensor * grid_.pipeline > kMostTargetRanks ||
         grid_.tensor * grid_.pipeline * grid_.expert > kMostTargetRanks)
       return refuse(fmt::format("too many ranks: the limit is {}", kMostTargetRanks), {});
+    if (grid_.expert_tensor > kMostTargetRanks || !grid_.stage().is_possible())
+      return refuse(fmt::format("{} tensor-parallel ranks cannot be divided into groups of {} for each expert",
+                                grid_.tensor, grid_.expert_tensor),
+                    fmt::format("--etp {}", std::gcd(grid_.tensor, grid_.expert_tensor)));
     if (grid_.chunks > 1 && grid_.chunks > layers_)
       return refuse(fmt::format("{} layers are too few for {} chunks per stage", layers_, grid_.chunks), {});
     CKPT_CHECK(divide_layers(has_other_stages));
@@ -42,6 +49,13 @@ class GridBuild {
 
   std::uint64_t size(std::uint64_t option, std::string_view name) const {
     return option != 0 ? option : argument(name).value_or(1);
+  }
+
+  /// As many as other weights have, but where the run has another number.
+  void set_expert_tensor() {
+    const auto own = argument("expert_tensor_parallel_size");
+    const bool is_other = own && own != argument("tensor_model_parallel_size");
+    grid_.expert_tensor = options_.etp != 0 ? options_.etp : is_other ? *own : grid_.tensor;
   }
 
   tl::unexpected<Error> refuse(const std::string& reason, std::string hint) const {
@@ -99,11 +113,18 @@ class GridBuild {
 
 }  // namespace
 
+std::vector<std::pair<std::uint64_t, std::uint64_t>> StageRanks::numbers() const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> out;
+  for (std::uint64_t rank = 0; rank < std::lcm(tensor, expert_tensor * expert); ++rank)
+    out.emplace_back(rank % tensor, rank / expert_tensor % expert);
+  std::ranges::sort(out);
+  return out;
+}
+
 std::vector<RankPlace> RankGrid::places() const {
   std::vector<RankPlace> out;
-  for (std::uint64_t t = 0; t < tensor; ++t)
-    for (std::uint64_t p = 0; p < pipeline; ++p)
-      for (std::uint64_t e = 0; e < expert; ++e) out.push_back({.tensor = t, .pipeline = p, .expert = e});
+  for (std::uint64_t p = 0; p < pipeline; ++p)
+    for (const auto& [t, e] : stage().numbers()) out.push_back({.tensor = t, .pipeline = p, .expert = e});
   return out;
 }
 

@@ -45,7 +45,7 @@ class RankMerge {
     add_files();
     CKPT_CHECK(collect());
     CKPT_CHECK(number_layers());
-    stacked_ = layers_are_alike();
+    stacked_ = !shape_.has_numbered_layers && layers_are_alike();
     for (const Part& part : parts_) CKPT_CHECK(place(part, weight_tensor(part), part.where));
     CKPT_CHECK(place_state());
     CKPT_CHECK(keep_rest());
@@ -102,6 +102,11 @@ class RankMerge {
 
   std::uint64_t cuts_of(const Part& part) const { return part.weight.expert ? shape_.expert_tensor : shape_.tensor; }
 
+  /// Which of these cuts the rank has.
+  std::uint64_t number_of(const Part& part) const {
+    return shape_.stage().part(ranks_.files[part.rank].tensor, part.weight.expert.has_value());
+  }
+
   /// Down projections of multi-latent attention are divided by local layers only: their rows tell.
   void decide_cut(Part& part) const {
     if (part.weight.cut != Cut::unknown || part.shape.empty()) return;
@@ -130,12 +135,12 @@ class RankMerge {
     const std::uint64_t cuts = cuts_of(part);
     std::string reason;
     const bool is_of_experts = part.weight.name.find(".experts.") != std::string::npos;
-    if (part.weight.cut == Cut::unknown && (shape_.tensor > 1 || (shape_.expert > 1 && is_of_experts))) {
+    if (is_of_experts && (part.weight.name.ends_with(".weight1") || part.weight.name.ends_with(".weight2"))) {
+      reason = "GroupedMLP's experts, which are transposed, are not supported";
+    } else if (part.weight.cut == Cut::unknown && (shape_.tensor > 1 || (shape_.expert > 1 && is_of_experts))) {
       reason = "how ranks divide it is not known";
     } else if (part.weight.name.starts_with(kPredictionLayers) && shape_.pipeline > 1) {
       reason = "multi-token prediction layers of a pipeline are not supported";
-    } else if (part.weight.expert && shape_.tensor > 1 && cuts != shape_.tensor) {
-      reason = "experts with another tensor-parallel size than the rest of the model are not supported";
     } else if (part.weight.cut == Cut::rows && part.shape.size() < 2) {
       reason = "it has no second dimension to divide";
     } else if (is_gated(part) && (part.shape.empty() || part.shape[0] % 2 != 0)) {
@@ -256,8 +261,9 @@ class RankMerge {
     const std::size_t first = box.size.size();
     box.offset.resize(first + part.shape.size(), 0);
     box.size.insert(box.size.end(), part.shape.begin(), part.shape.end());
-    if (part.weight.cut == Cut::columns) box.offset[first] = rank.tensor * part.shape[0];
-    if (part.weight.cut == Cut::rows) box.offset[first + 1] = rank.tensor * part.shape[1];
+    const std::uint64_t number = number_of(part);
+    if (part.weight.cut == Cut::columns) box.offset[first] = number * part.shape[0];
+    if (part.weight.cut == Cut::rows) box.offset[first + 1] = number * part.shape[1];
     if (!is_gated(part)) {
       into->chunks.emplace_back(Chunk{.box = std::move(box)}, std::move(at));
       return {};
@@ -268,7 +274,7 @@ class RankMerge {
     for (const std::uint64_t which : {0U, 1U}) {  // gate, up
       Chunk chunk{.box = box};
       chunk.box.size[first] = half;
-      chunk.box.offset[first] = (which * shape_.tensor + rank.tensor) * half;
+      chunk.box.offset[first] = (which * cuts_of(part) + number) * half;
       Locator piece = at;
       piece.offset += which * half * row * unit_bytes(where.dtype);
       into->chunks.emplace_back(std::move(chunk), std::move(piece));
@@ -352,8 +358,8 @@ class RankMerge {
   /// little between ranks, whose random generators differ.
   bool is_main_copy(const Part& part) const {
     const RankFiles& rank = ranks_.files[part.rank];
-    const bool is_divided = part.weight.cut != Cut::none || rank.tensor == 0;
-    const bool is_first = part.weight.expert || rank.expert == 0;
+    const bool is_divided = part.weight.cut != Cut::none || number_of(part) == 0;
+    const bool is_first = shape_.stage().is_first(rank.tensor, rank.expert, part.weight.expert.has_value());
     return is_divided && is_first && (part.weight.name != kOutput || name_of(part) == kOutput);
   }
 

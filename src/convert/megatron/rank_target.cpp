@@ -52,9 +52,8 @@ class RankArchive {
   Result<TargetFile> optimizer_file(std::string path) {
     std::vector<ValuePtr> states;
     for (const RankOptimizer& one : target_.optimizers) {
-      // The weights that expert-parallel ranks have alike are the first one's.
-      const bool is_elsewhere = !one.is_of_experts && place_.expert != 0;
-      states.push_back(is_elsewhere ? none_value() : flat(one));
+      const bool is_here = target_.grid.stage().is_first(place_.tensor, place_.expert, one.is_of_experts);
+      states.push_back(is_here ? flat(one) : none_value());
     }
     const ValuePtr root = states.size() == 1 ? states.front() : list_of(std::move(states));
     return archive_.finish(std::move(path), root, target_.id);

@@ -138,7 +138,7 @@ class RankWriter {
     set("pipeline_model_parallel_size", value_of(grid.pipeline));
     set("transformer_pipeline_model_parallel_size", value_of(grid.pipeline));
     set("expert_model_parallel_size", value_of(grid.expert));
-    set("expert_tensor_parallel_size", value_of(grid.tensor));
+    set("expert_tensor_parallel_size", value_of(grid.expert_tensor));
     set("world_size", value_of(grid.tensor * grid.pipeline * grid.data));
     if (request_.options.dp != 0) set("data_parallel_size", value_of(request_.options.dp));
     const bool is_interleaved = grid.chunks > 1;

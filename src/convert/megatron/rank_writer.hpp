@@ -19,6 +19,7 @@ namespace ckpt::megatron {
 Result<Skeleton> lay_out_ranks(const WriteRequest& request);
 
 /// TargetOptions that it takes.
-constexpr std::array<std::string_view, 7> kRankOptions{"tp", "pp", "vpp", "ep", "dp", "decoder-first", "decoder-last"};
+constexpr std::array<std::string_view, 8> kRankOptions{"tp",  "pp", "vpp",           "ep",
+                                                       "etp", "dp", "decoder-first", "decoder-last"};
 
 }  // namespace ckpt::megatron
