@@ -78,8 +78,8 @@ Verb convert_verb() {
                .seldom = true},
               {.name = "etp",
                .value = "N",
-               .help = "for --to megatron-legacy: tensor-parallel size of experts (default: the source's if it differs "
-                       "from --tp there, else --tp)",
+               .help =
+                   "for --to megatron-legacy: tensor-parallel size of experts (default: the source's, or that of --tp)",
                .guesses = {"expert-tensor-parallel-size", "etp-size"},
                .seldom = true},
               {.name = "tp",
