@@ -59,7 +59,8 @@ TEST(MeasureValues, IntegersThatNoDoubleHoldsHaveTheirDistance) {
   ValueDifference out;
   const std::vector<std::int64_t> left{most};
   const std::vector<std::int64_t> right{most - 1};
-  measure_values(Dtype::i64, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)), Tolerance{.absolute = 0.5}, out);
+  measure_values(Dtype::i64, std::as_bytes(std::span(left)), std::as_bytes(std::span(right)),
+                 Tolerance{.absolute = 0.5}, out);
   EXPECT_EQ(out.beyond, 1u) << "1 is not within 0.5";
 }
 
