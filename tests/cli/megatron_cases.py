@@ -115,6 +115,7 @@ def case_experts_may_have_other_tensor_parallel_ranks(sh):
     sh.run("convert", run, "more", "--etp", "4", code=12, err=["2 tensor-parallel ranks cannot be divided into groups of 4", "--etp 2"])
     lost = copy_of(sh, "legacy_moe_tp2_ep2_etp1")
     shutil.rmtree(lost / "iter_0000002" / "mp_rank_01_001")
+    shutil.rmtree(sh.path("out"))
     refuse(sh, lost, 13, "1 folders of ranks, not 2")
 
 

@@ -69,7 +69,9 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.tensor = size("tensor_model_parallel_size", by_name(0));
   out.pipeline = size("pipeline_model_parallel_size", by_name(1));
   out.expert = size("expert_model_parallel_size", by_name(2));
-  out.expert_tensor = size("expert_tensor_parallel_size", out.tensor);
+  // A run without experts may name any number.
+  const bool has_experts = count_argument(run, "num_experts").value_or(0) != 0;
+  out.expert_tensor = has_experts ? size("expert_tensor_parallel_size", out.tensor) : out.tensor;
   out.chunks = size("virtual_pipeline_model_parallel_size", 1);
   out.layers = count_argument(run, "num_layers");
   out.is_gated = has_gated_layers(run);

@@ -51,10 +51,11 @@ class GridBuild {
     return option != 0 ? option : argument(name).value_or(1);
   }
 
-  /// As many as other weights have, but where the run has another number.
+  /// As many as other weights have, but where the run has experts and another number.
   void set_expert_tensor() {
     const auto own = argument("expert_tensor_parallel_size");
-    const bool is_other = own && own != argument("tensor_model_parallel_size");
+    const bool is_other =
+        argument("num_experts").value_or(0) != 0 && own && own != argument("tensor_model_parallel_size");
     grid_.expert_tensor = options_.etp != 0 ? options_.etp : is_other ? *own : grid_.tensor;
   }
 
