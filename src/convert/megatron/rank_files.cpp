@@ -69,9 +69,7 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.tensor = size("tensor_model_parallel_size", by_name(0));
   out.pipeline = size("pipeline_model_parallel_size", by_name(1));
   out.expert = size("expert_model_parallel_size", by_name(2));
-  // A run without experts may name any number.
-  const bool has_experts = count_argument(run, "num_experts").value_or(0) != 0;
-  out.expert_tensor = has_experts ? size("expert_tensor_parallel_size", out.tensor) : out.tensor;
+  out.expert_tensor = size("expert_tensor_parallel_size", out.tensor);
   out.chunks = size("virtual_pipeline_model_parallel_size", 1);
   out.layers = count_argument(run, "num_layers");
   out.is_gated = has_gated_layers(run);
@@ -87,6 +85,11 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
   out.has_distributed_state = is_set(run, "use_distributed_optimizer") && !is_set(run, "no_save_optim");
   out.is_tied = args != nullptr && !is_set(run, "untie_embeddings_and_output_weights");
   return out;
+}
+
+bool has_experts(const RankFiles& rank) {
+  return std::ranges::any_of(rank.model.tensors,
+                             [](const Tensor& one) { return one.name.find(".experts.") != std::string::npos; });
 }
 
 /// The folders of all ranks, each once.
@@ -216,6 +219,8 @@ Result<Ranks> open_ranks(Io& io, const std::string& root, const ReadOptions& opt
   for (const RankFiles& rank : out.files)
     if (has_optimizer && !rank.optimizer)
       return incomplete(join_path(join_path(root, rank.folder), kOptimizerFile), "missing, while other ranks have it");
+  // A run without experts may name any number.
+  if (std::ranges::none_of(out.files, has_experts)) out.shape.expert_tensor = out.shape.tensor;
   CKPT_CHECK(check_grid(root, out));
   CKPT_CHECK(check_one_save(root, out));
   return out;
