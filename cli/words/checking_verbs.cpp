@@ -25,12 +25,10 @@ Verb diff_verb() {
       .most_arguments = 2,
       .summary = "Compare the tensors of two checkpoints",
       .about =
-          {"A and B can have any format and layout. Tensors with the same name are compared bit for bit. For each difference, "
-           "ckpt prints the number of differing values and their distance: max |a-b|; relative, the largest |a-b| / max(|a|, "
-           "|b|); and relative norm, the Euclidean norm of a-b divided by that of b. If more than ten tensors differ, the same "
-           "tensor of all layers shares one line; -v lists each. --map and --names apply to B. Exit code 1 means a difference, "
-           "or damage in A.",
-           kPathOrName},
+          {"Compares tensors of the same name bit for bit. A and B can be in different formats and layouts. For tensors that "
+           "differ, prints how many values differ, max |a-b|, the largest relative difference |a-b| / max(|a|, |b|), and "
+           "the relative norm |a-b| / |b|. With more than ten differences, layers are grouped; -v lists each tensor.",
+           "--map and --names apply to B. Exits with 1 if the checkpoints differ or A is damaged.", kPathOrName},
       .aliases = {"compare"},
       .flags =
           {
@@ -63,16 +61,14 @@ Verb verify_verb() {
       .most_arguments = 1000,
       .summary = "Check completeness and checksums",
       .about =
-          {"Reads every byte once and checks it against the stored hashes; copies of a tensor must be equal. For other "
-           "tools' checkpoints, checks every checksum the format has, that copies are equal, and that the 16-bit weights "
-           "match the fp32 masters, which catches a rank's file saved under another rank's name. In the ckpt format, an "
-           "unlisted data file is damage. --quick checks only names, sizes and structure, in milliseconds. --against "
-           "also compares two checkpoints of any format, as 'ckpt diff' does. "
-           "Exit code 1 means damage, a difference or, with --finite, NaN or Inf.",
-           "--all verifies every checkpoint in a store, or in the runs that match RUN: those never verified first, then the "
-           "least recently verified. The result is recorded: 'ckpt list' shows verified or damaged, and prune keeps the "
-           "newest verified one. With --all, --sample is a share of the checkpoints: 5% every night covers all of them in "
-           "20 nights. Exit code 3 means that a checkpoint could not be checked or its result could not be recorded.",
+          {"Reads every byte once and compares it with the stored hashes. Copies of a tensor must match. In other formats, "
+           "also verifies all stored checksums, and 16-bit weights against their fp32 masters. In the ckpt format, unlisted "
+           "data files count as damage. --quick checks only names, sizes and structure. --against also compares with another "
+           "checkpoint, like 'ckpt diff'. Exits with 1 on damage, on a difference or, with --finite, on NaN or Inf.",
+           "--all verifies all checkpoints in a store, or in the runs that match RUN, least recently verified first. Results "
+           "are recorded: 'ckpt list' shows them, and prune keeps the newest verified checkpoint of each run. With --all, "
+           "--sample selects a share of the checkpoints: 5% per night covers all in 20 nights. Exits with 3 if a checkpoint "
+           "could not be checked or its result not recorded.",
            kDirectories, kPathOrName},
       .aliases = {"check", "fsck"},
       .flags =
@@ -127,10 +123,9 @@ Verb stats_verb() {
       .most_arguments = 1,
       .summary = "Show minimum, maximum, mean and NaNs of each tensor",
       .about =
-          {"Reads every value once. For each tensor: the smallest and largest value, the mean and standard deviation "
-           "(of the population), the Euclidean norm, the share of zeros, and the numbers of NaN and Inf, which count "
-           "nowhere else. Complex tensors have no order: only norm, zeros, NaN and Inf. The exit code does not depend "
-           "on the values; 'ckpt verify --finite' fails (1) on NaN and Inf.",
+          {"Reads every value once and prints minimum, maximum, mean, standard deviation, Euclidean norm, zeros, NaN and Inf "
+           "for each tensor. Statistics exclude NaN and Inf. Complex tensors have only norm, zeros, NaN and Inf. To fail on "
+           "NaN or Inf, use 'ckpt verify --finite'.",
            kDirectories, kPathOrName},
       .aliases = {"statistics"},
       .flags = {{.name = "only",
