@@ -7,13 +7,13 @@ namespace ckpt::cli {
 Flag store_flag() {
   return {.name = "store",
           .value = "DIR",
-          .help = "the store (default: current directory)",
+          .help = "the store (default: the current directory, or the store around it)",
           .guesses = {"root", "dir", "directory"}};
 }
 
 Flag named_in_flag() {
   Flag out = store_flag();
-  out.help = "store of checkpoint names (default: current directory)";
+  out.help = "store of checkpoint names (default: the current directory, or the store around it)";
   return out;
 }
 

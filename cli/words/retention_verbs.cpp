@@ -113,8 +113,8 @@ Verb policy_verb() {
       .most_arguments = 3,
       .summary = "Write, explain, check or try the retention policy of a store",
       .about =
-          {"Manage STORE/ckpt.toml, the policy that 'ckpt prune' applies. STORE defaults to --store, CKPT_STORE, or the "
-           "current directory. Nothing is deleted.",
+          {"Manage STORE/ckpt.toml, the policy that 'ckpt prune' applies. STORE defaults to --store, then "
+           "CKPT_STORE, then the current directory or the store around it. Nothing is deleted.",
            "init [STORE] writes a commented policy file. It never overwrites one; -n prints it instead. Presets: research "
            "(last 3, every 5000 steps, best 2 if there are metrics), production (last 5, hourly for a day, daily for two "
            "weeks, tagged ones), space (last 2; older ones lose their optimizer; 10% of the volume stays free).",

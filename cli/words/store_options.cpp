@@ -4,6 +4,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include "api/catalog/store_place.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/scan/utc.hpp"
 #include "engine/io/host.hpp"
@@ -14,7 +15,7 @@ namespace ckpt::cli {
 
 std::string store_of(const Words& words) {
   const std::string given = words.text("store");  // or CKPT_STORE
-  return given.empty() ? "." : given;
+  return given.empty() ? store_here() : given;
 }
 
 Result<std::string> listed_store(const Words& words) {

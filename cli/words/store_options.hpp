@@ -10,7 +10,7 @@
 /// Shared by the commands of a store: its path, the time, and the user and process.
 namespace ckpt::cli {
 
-/// --store, else CKPT_STORE, else the current directory.
+/// --store, else CKPT_STORE, else the store that the current directory is or lies in, else the current directory.
 std::string store_of(const Words& words);
 /// The same, or the argument [STORE] of `list` and `status`.
 /// errors  usage: both are given

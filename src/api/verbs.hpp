@@ -198,9 +198,10 @@ struct ValueDifference {
   std::uint64_t one_is_nan = 0;  ///< of those: NaN on one side only
   double max_absolute = 0;       ///< greatest |a - b|; of numbers only
   double max_relative = 0;       ///< greatest |a - b| / max(|a|, |b|)
-  double squares = 0;            ///< sum of |a - b|^2, of numbers
-  double other_squares = 0;      ///< sum of |b|^2, of finite numbers, of equal ones too
-  std::uint64_t beyond = 0;      ///< elements beyond the tolerance; without one: that differ
+  /// Sums of |a - b|^2 of numbers, and of |b|^2 of finite ones, equal ones too; long: squares of F64 exceed a double.
+  long double squares = 0;
+  long double other_squares = 0;
+  std::uint64_t beyond = 0;  ///< elements beyond the tolerance; without one: that differ
 
   void add(const ValueDifference& part);
   /// |a - b| / |b| of all values as one vector, Euclidean norms; infinite where only b is 0.

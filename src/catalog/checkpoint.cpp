@@ -39,9 +39,7 @@ CommitOrder commit_order(const Checkpoint& one) {
 }
 
 bool committed_before(const Checkpoint& a, const Checkpoint& b) {
-  if (a.generation != b.generation) return a.generation < b.generation;
-  if (a.generation == 0) return older(a, b);
-  return a.id < b.id;
+  return commit_order(a) < commit_order(b);
 }
 
 }  // namespace ckpt::catalog

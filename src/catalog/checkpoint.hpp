@@ -73,10 +73,10 @@ const double* find_metric(const Checkpoint& checkpoint, const std::string& name)
 /// The place in a group, oldest first: series, step, generation, id. Never a clock.
 bool older(const Checkpoint& a, const Checkpoint& b);
 
-/// Whether `a` was committed before `b`: by generation, and where neither has one by series and step; ties by id.
-bool committed_before(const Checkpoint& a, const Checkpoint& b);
-/// What it compares.
-using CommitOrder = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::string>;
+/// Compares by the time of the commit: by generation, and where neither has one by series and step; ties by id, of which
+/// it is a view.
+using CommitOrder = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::string_view>;
 CommitOrder commit_order(const Checkpoint& one);
+bool committed_before(const Checkpoint& a, const Checkpoint& b);
 
 }  // namespace ckpt::catalog

@@ -76,6 +76,7 @@ TEST(MeasureValues, TheNormIsThatOfAllValuesAsOneVector) {
   EXPECT_EQ(measured<float>(Dtype::f32, {1}, {0}).norm(), std::numeric_limits<double>::infinity());
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_DOUBLE_EQ(measured<float>(Dtype::f32, {nan, 2}, {1, 1}).norm(), std::sqrt(0.5)) << "of numbers";
+  EXPECT_DOUBLE_EQ(measured<double>(Dtype::f64, {1e300, 2e300}, {1e300, 1e300}).norm(), std::sqrt(0.5));
 }
 
 TEST(MeasureValues, KnowsFloatsOfAByteAndComplexNumbers) {

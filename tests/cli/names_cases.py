@@ -48,6 +48,23 @@ def case_beside_another_tools_checkpoints_the_latest_goes_by_step(sh):
     sh.run("rm", "demo@20", "demo@8", *STORE, code=3, out="^deleted demo@8, ", err="demo@20: not deleted: the newest of its run")
 
 
+def case_in_a_directory_of_a_store_commands_take_that_store(sh):
+    older, newest = make_store(sh)
+    inside = ("env", "-C", newest.parent)
+    for directory in (newest.parent, newest):
+        sh.run("list", launcher=("env", "-C", directory), out=["^demo +8 ", "^demo +7 "])
+    sh.run("verify", "demo@8", launcher=inside, out="^demo@8   ok ")
+    sh.run("prune", "--keep-last", "1", launcher=inside, out="^demo +2 +1 +1 ")
+    sh.run("mark", older.name, "--tag", "x", launcher=inside, out="^demo@7 .* tags x")
+    sh.run("rm", "demo@7", launcher=inside, out="^deleted demo@7, ")
+    sh.run("list", "--trash", *STORE, out="^demo@7 ")
+    # A run is no store of its own: it would get another trash.
+    for words in (("prune", "--keep-last", "1"), ("prune", "--keep-last", "1", "--apply", "-y"), ("rm", "x@8")):
+        store = os.path.realpath(sh.path("runs"))
+        sh.run(*words, "--store", ".", launcher=inside, code=2, err=[r"^error: \.: lies in the store ", f"hint: --store {store}"])
+    check(sorted(path.name for path in newest.parent.iterdir()) == [newest.name], "a store in the run")
+
+
 def case_a_runs_name_may_hold_the_sign_that_separates(sh):
     for step in ("7", "8"):
         sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "a@b", "--step", step, out=f"^saved   a@b@{step}")

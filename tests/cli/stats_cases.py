@@ -63,6 +63,7 @@ def case_nan_and_inf_count_nowhere_else(sh):
                                      "none": ("F32", [0], b""), "one": ("F16", [], encoded("F16", [-2.0])),
                                      "complex": ("C64", [3], encoded("C64", [3 + 4j, 0j, complex(nan, 1)])),
                                      "eight": ("F8_E5M2", [3], bytes([0x3c, 0x7c, 0x7f])),  # 1, inf, nan
+                                     "huge": ("F64", [4], encoded("F64", [1e300, -1e300, -1e300, 1e300])),
                                      "packed": ("F4", [4], b"\x12\x34")})
     found = stats(sh, "m.safetensors")
     def of(name):
@@ -72,11 +73,12 @@ def case_nan_and_inf_count_nowhere_else(sh):
     check(of("none") == (None, None, None, None, 0, 0, 0, 0), str(of("none")))
     check(of("one") == (-2, -2, -2, 0, 2, 0, 0, 0), str(of("one")))
     check(of("complex") == (None, None, None, None, 5, 1, 1, 0), str(of("complex")))
+    check(of("huge") == (-1e300, 1e300, 0, 1e300, 2e300, 0, 0, 0), str(of("huge")))
     check(of("eight") == (1, 1, 1, 0, 1, 0, 1, 1), str(of("eight")))
     check(of("packed") == (None, None, None, None, None, 0, 0, 0) and found["packed"]["elements"] == 4, str(of("packed")))
     text = sh.run("stats", "m.safetensors", out=["^NAME +DTYPE +SHAPE +MIN +MAX +MEAN +STD +NORM +ZEROS +NAN +INF$", "^some .* 1 +2$",
-                                                 "^7 tensors, .* · 4 with NaN or Inf$"]).out
-    check(len(text.splitlines()) == 9, text)
+                                                 "^8 tensors, .* · 4 with NaN or Inf$"]).out
+    check(len(text.splitlines()) == 10, text)
     rows = [line.split("\t") for line in sh.run("stats", "m.safetensors", "--tsv").out.splitlines()]
     check(rows[0][:5] == ["NAME", "DTYPE", "SHAPE", "ELEMENTS", "MIN"] and rows[1][3:6] == ["5", "1", "3"], str(rows[:2]))
 

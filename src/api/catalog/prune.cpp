@@ -14,6 +14,7 @@
 #include "api/catalog/prune_decider.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/catalog/store_names.hpp"
+#include "api/catalog/store_place.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/index/rows.hpp"
@@ -463,6 +464,7 @@ std::string why_text(const PrunePart& part, std::size_t index) {
 Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PrunePlan plan{.store = join_path(request.store, "")};
   plan.by_name = !request.named.empty();
+  CKPT_CHECK(check_outermost(session.io, plan.store));
   CKPT_TRY(plan.policies, plan.by_name ? read_removal_policies(session.io, plan.store)
                                        : read_policies(session.io, plan.store, request.policy));
   if (request.carries_out) settle_trash(session.io, plan.store);

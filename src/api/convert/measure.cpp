@@ -46,22 +46,56 @@ double size_of(std::complex<double> value) {
 }
 
 /// |a - b| of the elements, whose values are `a` and `b`; finite for finite numbers.
-long double distance_of(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
-                        std::size_t index, std::complex<double> a, std::complex<double> b) {
-  switch (dtype) {
-    case Dtype::i64:
-      return whole_distance<std::int64_t>(left, right, index);
-    case Dtype::u64:
-      return whole_distance<std::uint64_t>(left, right, index);
-    case Dtype::f64:
-      return std::abs(static_cast<long double>(a.real()) - static_cast<long double>(b.real()));
-    default:
-      return size_of(a - b);
-  }
+template <class Wide>
+Wide distance_of(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right, std::size_t index,
+                 std::complex<double> a, std::complex<double> b) {
+  if (dtype == Dtype::i64) return static_cast<Wide>(whole_distance<std::int64_t>(left, right, index));
+  if (dtype == Dtype::u64) return static_cast<Wide>(whole_distance<std::uint64_t>(left, right, index));
+  if (dtype == Dtype::f64) return std::abs(static_cast<Wide>(a.real()) - static_cast<Wide>(b.real()));
+  return size_of(a - b);
 }
 
 bool is_nan(std::complex<double> value) {
   return std::isnan(value.real()) || std::isnan(value.imag());
+}
+
+/// `Wide` holds distances of the type, and their squares.
+template <class Wide>
+void measure(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
+             const std::optional<Tolerance>& tolerance, ValueDifference& out) {
+  const std::size_t unit = unit_bytes(dtype);
+  const std::size_t count = left.size() / unit;
+  const bool numbers = is_number(dtype);
+  out.elements += count;
+  Wide squares = 0;
+  Wide other_squares = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool equal = std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0;
+    const std::complex<double> b = numbers ? number_at(dtype, right, i) : 0;
+    const double size_b = size_of(b);
+    if (std::isfinite(size_b)) other_squares += static_cast<Wide>(size_b) * size_b;
+    if (equal) continue;
+    ++out.differing;
+    if (!numbers) {
+      ++out.beyond;
+      continue;
+    }
+    const std::complex<double> a = number_at(dtype, left, i);
+    const bool both_nan = is_nan(a) && is_nan(b);
+    const Wide distance = distance_of<Wide>(dtype, left, right, i, a, b);
+    const bool within =
+        tolerance && (both_nan || distance == 0 ||
+                      (std::isfinite(size_b) && distance <= tolerance->absolute + tolerance->relative * size_b));
+    if (!within) ++out.beyond;
+    if (is_nan(a) != is_nan(b)) ++out.one_is_nan;
+    if (is_nan(a) || is_nan(b) || distance == 0) continue;  // 0 and -0 are different bits
+    squares += distance * distance;
+    out.max_absolute = std::max(out.max_absolute, static_cast<double>(distance));
+    const Wide size = std::max<Wide>(size_of(a), size_b);
+    out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : static_cast<double>(distance / size));
+  }
+  out.squares += squares;
+  out.other_squares += other_squares;
 }
 
 Result<std::vector<TargetFile>> lay_out(const Map& map, bool is_left, std::span<const TensorPair> pairs,
@@ -113,40 +147,14 @@ void ValueDifference::add(const ValueDifference& part) {
 
 double ValueDifference::norm() const {
   if (squares == 0) return 0;
-  return other_squares == 0 ? std::numeric_limits<double>::infinity() : std::sqrt(squares / other_squares);
+  return other_squares == 0 ? std::numeric_limits<double>::infinity()
+                            : static_cast<double>(std::sqrt(squares / other_squares));
 }
 
 void measure_values(Dtype dtype, std::span<const std::byte> left, std::span<const std::byte> right,
                     const std::optional<Tolerance>& tolerance, ValueDifference& out) {
-  const std::size_t unit = unit_bytes(dtype);
-  const std::size_t count = left.size() / unit;
-  const bool numbers = is_number(dtype);
-  out.elements += count;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool equal = std::memcmp(left.data() + i * unit, right.data() + i * unit, unit) == 0;
-    const std::complex<double> b = numbers ? number_at(dtype, right, i) : 0;
-    const double size_b = size_of(b);
-    if (std::isfinite(size_b)) out.other_squares += size_b * size_b;
-    if (equal) continue;
-    ++out.differing;
-    if (!numbers) {
-      ++out.beyond;
-      continue;
-    }
-    const std::complex<double> a = number_at(dtype, left, i);
-    const bool both_nan = is_nan(a) && is_nan(b);
-    const long double distance = distance_of(dtype, left, right, i, a, b);
-    const bool within =
-        tolerance && (both_nan || distance == 0 ||
-                      (std::isfinite(size_b) && distance <= tolerance->absolute + tolerance->relative * size_b));
-    if (!within) ++out.beyond;
-    if (is_nan(a) != is_nan(b)) ++out.one_is_nan;
-    if (is_nan(a) || is_nan(b) || distance == 0) continue;  // 0 and -0 are different bits
-    out.squares += static_cast<double>(distance * distance);
-    out.max_absolute = std::max(out.max_absolute, static_cast<double>(distance));
-    const long double size = std::max<long double>(size_of(a), size_b);
-    out.max_relative = std::max(out.max_relative, std::isinf(size) ? 1 : static_cast<double>(distance / size));
-  }
+  const bool wide = dtype == Dtype::f64 || dtype == Dtype::i64 || dtype == Dtype::u64;
+  wide ? measure<long double>(dtype, left, right, tolerance, out) : measure<double>(dtype, left, right, tolerance, out);
 }
 
 Result<std::vector<ValueDifference>> measure_differences(Session& session, const Side& left, const Side& right,

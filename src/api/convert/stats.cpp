@@ -47,9 +47,9 @@ struct Part {
   std::uint64_t infinite = 0;
   double min = std::numeric_limits<double>::infinity();
   double max = -std::numeric_limits<double>::infinity();
-  double mean = 0;
-  double scatter = 0;
-  double squares = 0;
+  long double mean = 0;  // long: squares of F64 exceed a double, or vanish in it
+  long double scatter = 0;
+  long double squares = 0;
 
   void add(const Part& other) {
     zeros += other.zeros;
@@ -59,19 +59,22 @@ struct Part {
     min = std::min(min, other.min);
     max = std::max(max, other.max);
     squares += other.squares;
-    const double mine = static_cast<double>(finite);
-    const double theirs = static_cast<double>(other.finite);
-    const double apart = other.mean - mean;
+    const auto mine = static_cast<long double>(finite);
+    const auto theirs = static_cast<long double>(other.finite);
+    const long double apart = other.mean - mean;
     finite += other.finite;
     mean += apart * theirs / (mine + theirs);
     scatter += other.scatter + apart * apart * mine * theirs / (mine + theirs);
   }
 };
 
-/// Of real numbers.
+/// Of real numbers, whose squares a Sum holds.
+template <class Sum>
 Part part_of(std::span<const double> values) {
   Part out;
-  double sum = 0;
+  Sum sum = 0;
+  Sum squares = 0;
+  Sum scatter = 0;
   for (const double value : values) {
     if (!std::isfinite(value)) {
       ++(std::isnan(value) ? out.nan : out.infinite);
@@ -82,12 +85,15 @@ Part part_of(std::span<const double> values) {
     out.min = std::min(out.min, value);
     out.max = std::max(out.max, value);
     sum += value;
-    out.squares += value * value;
+    squares += static_cast<Sum>(value) * value;
   }
   if (out.finite == 0) return out;
-  out.mean = sum / static_cast<double>(out.finite);
+  const Sum mean = sum / static_cast<Sum>(out.finite);
   for (const double value : values)
-    if (std::isfinite(value)) out.scatter += (value - out.mean) * (value - out.mean);
+    if (std::isfinite(value)) scatter += (value - mean) * (value - mean);
+  out.mean = mean;
+  out.squares = squares;
+  out.scatter = scatter;
   return out;
 }
 
@@ -126,7 +132,8 @@ Part part_of(Dtype dtype, std::span<const std::byte> bytes) {
     } else {
       for (std::size_t i = 0; i < count; ++i) values[i] = number_at(dtype, block, i).real();
     }
-    out.add(part_of(std::span(values).first(count)));
+    const std::span<const double> numbers = std::span(values).first(count);
+    out.add(dtype == Dtype::f64 ? part_of<long double>(numbers) : part_of<double>(numbers));
   }
   return out;
 }
@@ -166,12 +173,13 @@ TensorStats stats_of(const Tensor& tensor, const Part& part, std::uint64_t repea
   out.zeros = part.zeros * repeats;
   out.nan = part.nan * repeats;
   out.infinite = part.infinite * repeats;
-  out.norm = std::sqrt(part.squares * static_cast<double>(repeats));
+  out.norm = static_cast<double>(std::sqrt(part.squares * static_cast<long double>(repeats)));
   if (part.finite == 0 || is_complex(tensor.dtype)) return out;
-  out.moments = TensorStats::Moments{.min = part.min,
-                                     .max = part.max,
-                                     .mean = part.mean,
-                                     .deviation = std::sqrt(part.scatter / static_cast<double>(part.finite))};
+  out.moments = TensorStats::Moments{
+      .min = part.min,
+      .max = part.max,
+      .mean = static_cast<double>(part.mean),
+      .deviation = static_cast<double>(std::sqrt(part.scatter / static_cast<long double>(part.finite)))};
   return out;
 }
 

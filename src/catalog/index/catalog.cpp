@@ -6,7 +6,6 @@
 
 #include "catalog/index/sqlite.hpp"
 #include "engine/io/file_system.hpp"
-#include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -104,8 +103,7 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
     CKPT_TRY(Catalog scanned, open_scanned(io, store, options));
     CKPT_TRY(const bool any, holds_own(io, store, scanned.database_));
     // In another store, an index would be a store of its own: paths below it would lead there, and its trash.
-    const auto real = real_path(store);
-    CKPT_TRY(const std::string around, real ? store_above(io, parent_path(*real)) : Result<std::string>());
+    CKPT_TRY(const std::string around, store_around(io, store));
     if (!any || !around.empty()) return scanned;
   }
   auto indexed = open_indexed(io, store, options);

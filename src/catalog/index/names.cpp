@@ -245,9 +245,10 @@ ShortNames::ShortNames(std::span<const Entry> entries) {
 }
 
 void ShortNames::add(const Entry& entry) {
-  Save save{.order = commit_order(entry.checkpoint), .directory = entry.name};
-  const auto [at, is_first] = newest_.try_emplace({entry.checkpoint.run, entry.checkpoint.step}, save);
-  if (!is_first && at->second.order < save.order) at->second = std::move(save);
+  decltype(Save::order) order(commit_order(entry.checkpoint));
+  Save& newest = newest_[{entry.checkpoint.run, entry.checkpoint.step}];
+  if (newest.directory.empty() || newest.order < order)
+    newest = {.order = std::move(order), .directory = entry.name};
 }
 
 std::string ShortNames::of(const Entry& entry) const {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "catalog/index/database.hpp"
@@ -51,7 +52,7 @@ class ShortNames {
 
  private:
   struct Save {
-    CommitOrder order{};
+    std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::string> order{};  ///< CommitOrder with its own id
     std::string directory{};
   };
   std::map<std::pair<std::string, std::uint64_t>, Save> newest_{};  // by run and step

@@ -41,6 +41,12 @@ Result<std::string> store_above(Io& io, const std::string& run_directory) {
   return real ? store_in_path(io, *std::move(real)) : Result<std::string>();
 }
 
+Result<std::string> store_around(Io& io, const std::string& directory) {
+  CKPT_TRY(const bool is_store, holds_store(io, directory));
+  const auto real = is_store ? std::nullopt : real_path(directory);
+  return real ? store_above(io, parent_path(*real)) : Result<std::string>();
+}
+
 Result<HeldRun> hold_run(Io& io, const std::string& run_directory) {
   HeldRun out;
   // One above comes first: a run that is a link to another store does not count as that store.

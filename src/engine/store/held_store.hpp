@@ -20,6 +20,10 @@ Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& sto
 /// errors  io
 Result<std::string> store_above(Io& io, const std::string& run_directory);
 
+/// The store that a directory lies in and is not itself; "" if there is none nearby, or it is a store.
+/// errors  io
+Result<std::string> store_around(Io& io, const std::string& directory);
+
 struct HeldRun {
   std::unique_ptr<HeldDirectory> store{};  ///< null if the run is in no store
   std::unique_ptr<HeldDirectory> directory{};
