@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
     from . import dcp
     from .checkpoint import Checkpoint, Info, Tensor, open
-    from .commands import Result, convert, diff, inspect, plan, prune, save, verify
+    from .commands import Result, convert, diff, inspect, plan, prune, save, stats, verify
     from .commands import list_checkpoints as list
     from .errors import Corrupt, Error, Incomplete, IOFailure, NoSpace, NotFound, Unsupported, Usage
     from .run import LoadReport, Pending, Run
 
 __all__ = ["Checkpoint", "Corrupt", "Error", "IOFailure", "Incomplete", "Info", "LoadReport", "NoSpace", "NotFound",
            "Pending", "Result", "Run", "Tensor", "Unsupported", "Usage", "convert", "diff", "inspect", "list", "open",
-           "plan", "prune", "save", "verify"]
+           "plan", "prune", "save", "stats", "verify"]
 
 _MODULES = {"checkpoint": ("Checkpoint", "Info", "Tensor", "open"), "run": ("LoadReport", "Pending", "Run"),
-            "commands": ("Result", "convert", "diff", "inspect", "list", "plan", "prune", "save", "verify"),
+            "commands": ("Result", "convert", "diff", "inspect", "list", "plan", "prune", "save", "stats", "verify"),
             "errors": ("Corrupt", "Error", "IOFailure", "Incomplete", "NoSpace", "NotFound", "Unsupported", "Usage")}
 _RENAMED = {"list": "list_checkpoints"}
 

@@ -257,6 +257,16 @@ def diff(a: PathLike, b: PathLike, **given: Any) -> Result:
     return run("diff", a, b, **given)
 
 
+def stats(path: PathLike, **given: Any) -> Result:
+    """Minimum, maximum, mean, standard deviation, norm, zeros, NaN and Inf of each tensor.
+
+    path     a checkpoint of any format
+    given    options of `ckpt stats`: only="weights"
+    errors   NotFound, Unsupported, Incomplete, Corrupt: of `path`; IOFailure
+    """
+    return run("stats", path, **given)
+
+
 def inspect(path: PathLike, **given: Any) -> Result:
     """What a file or directory contains: format, step, parallel sizes, tensors by dtype, bytes.
 

@@ -41,6 +41,12 @@ def test_convert_and_diff(tmp_path):
         done.nosuch
 
 
+def test_stats():
+    of = {tensor["name"]: tensor for tensor in ckpt.stats(TIED, only="weights").tensors}
+    values = ckpt.open(TIED)["wte.weight"].numpy()
+    assert of["wte.weight"]["min"] == values.min() and of["wte.weight"]["nan"] == 0
+
+
 def test_progress_is_told_and_stops_the_command(tmp_path, monkeypatch):
     big = tmp_path / "big.safetensors"
     safetensors.torch.save_file({f"t{i}": torch.full((1 << 20,), float(i)) for i in range(16)}, big)
