@@ -41,12 +41,12 @@ class Copies:
 
     def __init__(self, sources: Sequence[Any]) -> None:
         """Starts the copies, after what the devices' current streams do now. `sources` may change after `wait`."""
-        import torch
-
         self._sources = list(sources)  # alive until they are copied
         self._streams: Dict[Any, Any] = {}
         self.tensors: List[Any] = []
         for group in _groups(self._sources):
+            import torch
+
             buffer = torch.empty(sum(_room(source) for source in group), dtype=torch.uint8, pin_memory=True)
             end = 0
             for source in group:

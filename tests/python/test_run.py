@@ -294,6 +294,15 @@ def test_the_end_of_the_interpreter_waits_for_saves(run_path):
         assert run.latest == 7 and run.load(7).tree["w"].sum() == 4 << 20
 
 
+@pytest.mark.parametrize("steps", [1, 2], ids=["first", "again"])
+def test_arrays_need_no_torch(run_path, steps):
+    code = ("import sys; sys.modules.update(torch=None, jax=None)\nimport ckpt, numpy\nwith ckpt.Run(sys.argv[1]) as run:\n"
+            "    for step in range(int(sys.argv[2])):\n        run.save(step, {'w': numpy.arange(9)[::-1], 'n': step})\n"
+            "    tree = run.load().tree\n    into = {'w': numpy.zeros(9, int), 'n': 0}\n    run.load(into=into)\n"
+            "assert (tree['w'] == into['w']).all() and into['w'][0] == 8\nassert (ckpt.open(sys.argv[1])['w'].numpy() == tree['w']).all()")
+    subprocess.run([sys.executable, "-c", code, run_path, str(steps)], check=True)
+
+
 def test_a_failed_save_is_an_exception(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ckpt.Error) as failed:
