@@ -341,39 +341,27 @@ Result<bool> Worker::submit_some() {
   return submitted;
 }
 
+/// Takes one completion, if there is one: what it lets begin is submitted before the next is hashed, and the disk does not
+/// wait for the processor.
 Result<> Worker::reap(bool wait) {
-  std::array<Completion, 16> done;
-  CKPT_TRY(const std::size_t count, io_.reap(done, wait));
-  in_flight_ -= count;
-  Result<> outcome;  // the first failure; the other completions are accounted for all the same
-  const auto keep = [&](Result<> step) {
-    if (!step && outcome) outcome = std::move(step);
-  };
-  for (std::size_t i = 0; i < count; ++i) {
-    Completion& completion = done[i];
-    if ((completion.tag & kReadTag) != 0) {
-      const auto& part = *reinterpret_cast<Reading::Part*>(completion.tag & ~kReadTag);
-      Reading& reading = *part.reading;
-      --reading.open_segments;
-      files_.end_request(source_of(reading.segments[part.segment]));
-      if (!completion.bytes) {
-        keep(fail(std::move(completion.bytes).error()));
-        continue;
-      }
-      report_.read_bytes += *completion.bytes;
-      keep(check_length(reading.segments[part.segment], *completion.bytes));
-      if (reading.open_segments == 0 && outcome) keep(complete_read(reading));
-    } else {
-      Job& job = *reinterpret_cast<Job*>(completion.tag);
-      files_.end_request({WorkerFiles::Kind::target, job.leaf.file});
-      if (!completion.bytes) {
-        keep(fail(std::move(completion.bytes).error()));
-      } else if (outcome) {
-        keep(complete_write(job));
-      }
-    }
+  Completion completion;
+  CKPT_TRY(const std::size_t count, io_.reap({&completion, 1}, wait));
+  if (count == 0) return {};
+  --in_flight_;
+  if ((completion.tag & kReadTag) != 0) {
+    const auto& part = *reinterpret_cast<Reading::Part*>(completion.tag & ~kReadTag);
+    Reading& reading = *part.reading;
+    --reading.open_segments;
+    files_.end_request(source_of(reading.segments[part.segment]));
+    CKPT_TRY(const std::size_t bytes, std::move(completion.bytes));
+    report_.read_bytes += bytes;
+    CKPT_CHECK(check_length(reading.segments[part.segment], bytes));
+    return reading.open_segments == 0 ? complete_read(reading) : Result<>();
   }
-  return outcome;
+  Job& job = *reinterpret_cast<Job*>(completion.tag);
+  files_.end_request({WorkerFiles::Kind::target, job.leaf.file});
+  CKPT_CHECK(std::move(completion.bytes));
+  return complete_write(job);
 }
 
 /// A read may end early only past the needed bytes; else the file is shorter than its metadata says.
