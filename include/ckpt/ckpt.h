@@ -343,6 +343,15 @@ enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
  * mounted. A checkpoint written by a later release is not skipped: the load fails with 12. With CKPT_STRICT a missing
  * name fails with 10. Also 10 if there is no checkpoint, 15 if none of them is usable. Collective. */
 int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
+/* The same from the newest save of one step, for a job that goes back: its next save begins a new series, which supersedes
+ * the later checkpoints. (Once the job has saved, only a save of a step that the run already has does so: a load may be a
+ * mere look.) Falls back to another copy of that checkpoint, never to another one. `step` is equal
+ * on all ranks, else 2. 10 if the run has no checkpoint of this step. Collective. */
+int ckpt_load_step(ckpt_run* run, uint64_t step, const ckpt_read* reads, uint64_t read_count, int32_t mode,
+                   ckpt_load_report* report);
+/* The steps of which the run has checkpoints, the newest save first; not checked further. *count is the room in `steps`,
+ * and becomes the number of steps; `steps` may be NULL if *count is 0. Rank 0 lists them for all. Collective. */
+int ckpt_run_steps(ckpt_run* run, uint64_t* steps, uint64_t* count);
 
 /* --- position in the data, random streams ---------------------------------------------------------------------------
  * What a job needs besides its tensors to continue on another number of ranks: every sample of an epoch is read exactly
@@ -419,6 +428,8 @@ int ckpt_restore_stream(ckpt_run* run, const ckpt_stream* stream, uint64_t seed,
 /* Opens the newest checkpoint whose structure is complete. Release with ckpt_checkpoint_free. 10 if there is no
  * checkpoint, 15 if none is complete. Collective. */
 int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);
+/* The same of the newest save of one step: see ckpt_load_step. Collective. */
+int ckpt_step_usable(ckpt_run* run, uint64_t step, ckpt_checkpoint** checkpoint);
 /* Opens a checkpoint by path, in any format that ckpt reads; of a directory of checkpoints (a run, a store with one run,
  * a trainer's output directory) the newest. `options` may be NULL. 12 if the format is unknown, 13 if files are missing.
  * Local. */

@@ -579,10 +579,37 @@ class Run {
     if (code != 0) return detail::failure(code);
     return report;
   }
+  /// The same from the newest save of one step: see ckpt_load_step. Collective.
+  Result<ckpt_load_report> load_step(std::uint64_t step, std::span<const Read> reads, bool partial = false) {
+    ckpt_load_report report{};
+    report.size = sizeof report;
+    const std::vector<ckpt_read> c = Read::c(reads);
+    const int mode = partial ? CKPT_PARTIAL : CKPT_STRICT;
+    if (const int code = ckpt_load_step(run_.get(), step, c.data(), c.size(), mode, &report))
+      return detail::failure(code);
+    return report;
+  }
+  /// The steps of which the run has checkpoints, the newest save first. Collective.
+  Result<std::vector<std::uint64_t>> steps() {
+    std::vector<std::uint64_t> out;
+    for (;;) {
+      std::uint64_t count = out.size();
+      if (const int code = ckpt_run_steps(run_.get(), out.data(), &count)) return detail::failure(code);
+      const bool all = count <= out.size();
+      out.resize(count);
+      if (all) return out;
+    }
+  }
   /// Opens the newest checkpoint whose structure is complete; 10 if there is none. Collective.
   Result<Checkpoint> latest_usable() {
     ckpt_checkpoint* checkpoint = nullptr;
     if (const int code = ckpt_latest_usable(run_.get(), &checkpoint)) return detail::failure(code);
+    return Checkpoint(checkpoint);
+  }
+  /// The same of the newest save of one step. Collective.
+  Result<Checkpoint> step_usable(std::uint64_t step) {
+    ckpt_checkpoint* checkpoint = nullptr;
+    if (const int code = ckpt_step_usable(run_.get(), step, &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
   /// Waits for saves and drains, and returns the worst outcome that was not yet reported. Collective.

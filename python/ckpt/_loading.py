@@ -136,12 +136,14 @@ class Loading:
         report.skipped = skipped
         return self.finish(report)
 
-    def read_newest(self, run: int, ranks: Optional[_comm.Ranks]) -> _library.ReportStruct:
-        """Reads from the newest checkpoint of the run that verifies; the report says which."""
+    def read_of_run(self, run: int, step: Optional[int], ranks: Optional[_comm.Ranks]) -> _library.ReportStruct:
+        """Reads from the last save of a step, or the newest checkpoint of the run that verifies; the report says which."""
         reads = self._requests()
         report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
         array = (_library.ReadStruct * len(reads))(*reads)
-        _comm.check(_library.library().ckpt_load(run, array, len(reads), 0, byref(report)), ranks)
+        library = _library.library()
+        _comm.check(library.ckpt_load(run, array, len(reads), 0, byref(report)) if step is None else
+                    library.ckpt_load_step(run, step, array, len(reads), 0, byref(report)), ranks)
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:

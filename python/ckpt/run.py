@@ -6,8 +6,6 @@ import ctypes
 import math
 import operator
 import os
-import pathlib
-import re
 import threading
 import time
 import warnings
@@ -18,7 +16,6 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar,
 from . import _comm, _library, _retention, _saving, _shares, _tree, errors
 from ._loading import Loading, LoadReport
 from .checkpoint import Checkpoint, PathLike
-from .checkpoint import open as open_checkpoint
 
 __all__ = ["LoadReport", "Pending", "Run"]
 
@@ -228,7 +225,8 @@ class Run:
     def load(self, step: Union[int, str] = "latest", into: Any = None, *, strict: bool = True) -> LoadReport:
         """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
 
-        step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step
+        step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step, to go
+                 back: the next save begins a new series, which supersedes the later checkpoints. `ckpt.open` only looks
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
                  the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
                  with jax arrays on the default device
@@ -239,17 +237,14 @@ class Run:
         """
         self._settle()
         with self._lock:
-            if step != "latest":
-                with self._agree(lambda: self._of_step(int(step))) as checkpoint:
-                    loading = self._agree(lambda: Loading(checkpoint, into, strict))
-                    return self._agree(loading.read)
-            with self._latest() as checkpoint:
+            wanted = self._agree(lambda: None if step == "latest" else _number_of(int(step)))
+            with self._usable(wanted) as checkpoint:
                 loading = self._agree(lambda: Loading(checkpoint, into, strict))
-                report = loading.read_newest(self._open(), self._ranks)
+                report = loading.read_of_run(self._open(), wanted, self._ranks)
             if report.step == checkpoint.info.step:
                 return loading.finish(report)
             # The newest is damaged: its values and names may differ.
-            with self._agree(lambda: self._of_step(report.step)) as older:
+            with self._usable(report.step) as older:
                 loading = self._agree(lambda: Loading(older, into, strict))
                 return self._agree(lambda: loading.read(skipped=report.skipped))
 
@@ -261,7 +256,7 @@ class Run:
         self._settle()
         with self._lock:
             try:
-                with self._latest() as checkpoint:
+                with self._usable(None) as checkpoint:
                     return checkpoint.info.step
             except errors.NotFound:
                 return None
@@ -357,22 +352,13 @@ class Run:
         if last is not None and self._handle is not None and not last.name:
             last.wait()
 
-    def _latest(self) -> Checkpoint:
-        handle = c_void_p()
-        _comm.check(_library.library().ckpt_latest_usable(self._open(), byref(handle)), self._ranks)
+    def _usable(self, step: Optional[int]) -> Checkpoint:
+        """The last save of a step, or the newest checkpoint. Collective."""
+        handle, library = c_void_p(), _library.library()
+        _comm.check(library.ckpt_latest_usable(self._open(), byref(handle)) if step is None else
+                    library.ckpt_step_usable(self._open(), step, byref(handle)), self._ranks)
         assert handle.value is not None
         return Checkpoint(handle.value)
-
-    def _of_step(self, step: int) -> Checkpoint:
-        """The last save of a step."""
-        found: List[Tuple[int, str]] = []
-        for entry in pathlib.Path(self.path).iterdir():
-            match = re.fullmatch(r"step-(\d+)\.g(\d+)", entry.name)
-            if match and int(match[1]) == step:
-                found.append((int(match[2]), str(entry)))
-        if not found:
-            raise errors.not_found(f"{self.path}: no checkpoint of step {step}")
-        return open_checkpoint(max(found)[1])
 
 
 def _number_of(step: int) -> int:

@@ -37,14 +37,15 @@ class CheckpointChoiceTest : public testing::Test {
   }
   /// Calls `body` on two ranks, whose choice has listed the run.
   template <class Body>
-  void on_ranks(const Body& body) {
+  void on_ranks(const Body& body, std::optional<std::uint64_t> step = {}) {
     const ThreadRanks ranks(2);
     ranks.run([&](Comm& comm) {
       const auto io = disk.io();
       std::vector<std::string> log;
-      CheckpointChoice choice(*io, comm, {.run_directory = kRun, .patience = 20s, .log = [&](const std::string& text) {
-                                            log.push_back(text);
-                                          }});
+      CheckpointChoice choice(
+          *io, comm, {.run_directory = kRun, .step = step, .patience = 20s, .log = [&](const std::string& text) {
+                        log.push_back(text);
+                      }});
       const auto listed = choice.list({});
       ASSERT_TRUE(listed) << listed.error().message;
       body(choice, log);
@@ -107,6 +108,44 @@ TEST_F(CheckpointChoiceTest, TakesASupersededOneOnlyWhereThereIsNoOther) {
     EXPECT_EQ(next_step(choice, skipped), 10);
     EXPECT_EQ(next_step(choice, skipped), -static_cast<int>(Errc::not_found));
   });
+}
+
+TEST_F(CheckpointChoiceTest, TakesTheNewestSaveOfAStepAndNoOther) {
+  save(10);
+  save(30);
+  save(20, {.name = "run", .series = 1, .series_from = 10});
+  const std::string damaged = save(30, {.name = "run", .series = 1, .series_from = 10});
+  const auto expect = [this](std::uint64_t step, std::vector<int> steps, std::size_t skipped_ones) {
+    on_ranks(
+        [&](CheckpointChoice& choice, const std::vector<std::string>&) {
+          std::vector<std::string> skipped;
+          for (const int wanted : steps) EXPECT_EQ(next_step(choice, skipped), wanted) << "step " << step;
+          EXPECT_EQ(skipped.size(), skipped_ones) << "step " << step;
+        },
+        step);
+  };
+  expect(10, {10, -static_cast<int>(Errc::not_found)}, 0);
+  expect(15, {-static_cast<int>(Errc::not_found)}, 0);
+  expect(30, {30, -static_cast<int>(Errc::not_found)}, 0);
+  tear(damaged);  // the superseded save of the same step is another training
+  expect(30, {-static_cast<int>(Errc::corrupt)}, 1);
+}
+
+TEST_F(CheckpointChoiceTest, RanksThatWantDifferentStepsLoadNone) {
+  save(10);
+  save(20);
+  const ThreadRanks ranks(2);
+  for (const bool one_wants_the_newest : {false, true}) {
+    ranks.run([&](Comm& comm) {
+      const auto io = disk.io();
+      std::optional<std::uint64_t> step(comm.rank() == 0 ? 10 : 20);
+      if (one_wants_the_newest && comm.rank() == 0) step.reset();
+      CheckpointChoice choice(*io, comm, {.run_directory = kRun, .step = step, .patience = 20s});
+      const auto listed = choice.list({});
+      ASSERT_FALSE(listed);
+      EXPECT_EQ(listed.error().code, Errc::usage);
+    });
+  }
 }
 
 TEST_F(CheckpointChoiceTest, ARunDirectoryThatIsGoneIsNotAnEmptyRun) {

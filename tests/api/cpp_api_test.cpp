@@ -92,6 +92,10 @@ TEST_F(CppApi, OddTensorsAndNamesComeBack) {
   ASSERT_TRUE(nothing) << nothing.error().json;
   ASSERT_TRUE(nothing->commit());
   EXPECT_EQ(run->latest_usable().value().step(), 3u);
+  EXPECT_EQ(run->steps().value(), (std::vector<std::uint64_t>{3, 1}));
+  EXPECT_EQ(run->step_usable(1).value().step(), 1u);
+  EXPECT_EQ(run->load_step(1, reads).value().step, 1u);
+  EXPECT_EQ(run->load_step(2, reads).error().code, 10);
   const auto closed = run->close();
   EXPECT_TRUE(closed) << closed.error().json;
 }

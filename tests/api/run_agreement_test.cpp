@@ -86,7 +86,7 @@ TEST_F(RunAgreement, RanksThatSeeOtherCheckpointsUnderOneNameDoNotLoad) {
         },
         [&](std::size_t rank, auto run) {
           ASSERT_TRUE(run) << run.error().message;
-          const auto newest = (*run)->latest_usable();
+          const auto newest = (*run)->usable();
           EXPECT_EQ(newest.has_value(), alike) << "rank " << rank;
           const auto loaded = load_all(**run);
           EXPECT_EQ(loaded.has_value(), alike) << "rank " << rank;

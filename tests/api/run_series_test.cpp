@@ -89,6 +89,25 @@ TEST_F(RunSeries, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
   on_ranks({}, [](ckpt::Run& run) { EXPECT_EQ(load_all(run).value(), 10u); });
 }
 
+TEST_F(RunSeries, AJobThatGoesBackToAStepBetweenItsSavesBeginsASeries) {
+  const auto load_step = [](ckpt::Run& run, std::uint64_t step) { return run.load({}, true, {}, step).value().step; };
+  on_ranks({}, [&](ckpt::Run& run) {
+    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(run, step));
+    ASSERT_EQ(load_step(run, 10), 10u);  // a look: training goes on after 30
+    ASSERT_TRUE(save_step(run, 40));
+    ASSERT_EQ(load_step(run, 20), 20u);
+    ASSERT_TRUE(save_step(run, 30));
+    ASSERT_TRUE(save_step(run, 40));
+    EXPECT_EQ(run.steps().value(), (std::vector<std::uint64_t>{40, 30, 20, 10}));
+    EXPECT_FALSE(run.load({}, true, {}, 15));
+  });
+  EXPECT_EQ(run_of(run_ + "/step-000000040.g4").series, run_of(run_ + "/step-000000030.g3").series);
+  for (const char* name : {"/step-000000030.g5", "/step-000000040.g6"}) {
+    EXPECT_EQ(run_of(run_ + name).series, run_of(run_ + "/step-000000040.g4").series + 1);
+    EXPECT_EQ(run_of(run_ + name).series_from, 20u);
+  }
+}
+
 /// As a deletion leaves it.
 void put_into_trash(const std::string& store, const std::string& name, std::uint64_t step) {
   const universal::Run series = run_of(store + "/run/" + name);

@@ -34,9 +34,9 @@ class SaveSeriesTest : public testing::Test {
 };
 
 TEST_F(SaveSeriesTest, AnEmptyRunBeginsNone) {
-  EXPECT_FALSE(series.is_decided());
+  EXPECT_FALSE(series.is_decided_for(1));
   const universal::Run first = decided({});
-  EXPECT_TRUE(series.is_decided());
+  EXPECT_TRUE(series.is_decided_for(1));
   EXPECT_FALSE(first.series_from);
   EXPECT_EQ(first.parent, "");
   EXPECT_EQ(told, "");

@@ -81,7 +81,7 @@ TEST_F(Nodes, ALoadIsFromTheRunsDirectoryWhichAloneHasAll) {
     EXPECT_EQ(*step, 1u);
   });
   on_ranks(kFourOtherwise, [&](std::size_t, ckpt::Run& run) {
-    const auto whole = run.latest_usable();
+    const auto whole = run.usable();
     ASSERT_TRUE(whole) << whole.error().message;
     EXPECT_EQ((*whole)->path(), run_ + "/step-000000001.g1");
     EXPECT_EQ(load_all(run).value_or(0), 1u);

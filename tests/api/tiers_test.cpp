@@ -154,7 +154,7 @@ TEST_P(Tiers, WhatSomebodyReadsStaysInTheLocalDirectory) {
     ASSERT_TRUE(save_step(run, 1));
     ASSERT_TRUE(run.wait_all(kLong));
     {
-      const auto reading = run.latest_usable();
+      const auto reading = run.usable();
       ASSERT_TRUE(reading) << reading.error().message;
       EXPECT_EQ((*reading)->path(), local_ + "/step-000000001.g1");
       ASSERT_TRUE(save_step(run, 2));
@@ -254,7 +254,7 @@ TEST_P(Tiers, ALoadTakesTheNearestCopyThatIsWhole) {
   });
   const auto newest = [&](const std::string& wanted) {
     on_ranks(GetParam(), options(), [&](std::size_t, ckpt::Run& run) {
-      const auto found = run.latest_usable();
+      const auto found = run.usable();
       ASSERT_TRUE(found) << found.error().message;
       EXPECT_EQ((*found)->path(), wanted);
     });

@@ -270,6 +270,19 @@ def test_a_damaged_checkpoint_is_skipped(run_path):
             run.load(2)
 
 
+def test_after_going_back_to_a_step_the_newest_is_what_follows_it(run_path):
+    with ckpt.Run(run_path) as run:
+        for step in (10, 20, 30):
+            run.save(step, {"w": torch.full((3,), float(step))})
+    with ckpt.Run(run_path) as run:
+        assert run.load(10).tree["w"].tolist() == [10, 10, 10]
+        run.save(15, {"w": torch.zeros(3)}, wait=True)
+    with ckpt.Run(run_path) as run:
+        assert run.load().step == 15
+    assert ckpt.prune(store=run_path.parent, keep_last=1, apply=True, yes=True).ok
+    assert (run_path / "step-000000015.g4").is_dir()  # not the newest of the old series only
+
+
 def test_an_exception_in_the_loop_leaves_complete_checkpoints_only(run_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         with ckpt.Run(run_path, staging=1 << 20) as run:

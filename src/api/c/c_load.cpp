@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,37 @@ Result<> give_memory(ckpt_checkpoint& handle) {
   return {};
 }
 
+Result<> load(ckpt_run* run, std::optional<std::uint64_t> step, const ckpt_read* reads, uint64_t read_count,
+              int32_t mode, ckpt_load_report* report) {
+  CKPT_CHECK(need(run, "the run"));
+  CKPT_CHECK(run->owner.check());
+  auto wanted = reads_of(reads, read_count);
+  const Result<> mine = wanted ? check_report(report) : fail(wanted.error());
+  const auto asked = wanted ? std::move(*wanted) : std::vector<NamedRead>();
+  CKPT_TRY(const Run::Loaded loaded, run->opened->run->load(asked, mode == CKPT_PARTIAL, mine, step));
+  fill(loaded.report, loaded.step, loaded.skipped.size(), report);
+  return {};
+}
+
+Result<> open_usable(ckpt_run* run, std::optional<std::uint64_t> step, ckpt_checkpoint** checkpoint) {
+  CKPT_CHECK(need(run, "the run"));
+  CKPT_CHECK(run->owner.check());
+  Run& opened = *run->opened->run;
+  auto made = std::make_unique<ckpt_checkpoint>();
+  const Result<> mine = [&]() -> Result<> {
+    CKPT_CHECK(need(checkpoint, "the output pointer for the checkpoint"));
+    CKPT_CHECK(give_memory(*made));
+    CKPT_TRY(made->io, opened.io().new_instance());
+    return {};
+  }();
+  made->model = opened.model();
+  made->options = opened.read_options(false);
+  made->options.model = &made->model;
+  CKPT_TRY(made->checkpoint, opened.usable(step, mine));
+  *checkpoint = made.release();
+  return {};
+}
+
 }  // namespace
 }  // namespace ckpt::c
 
@@ -66,42 +98,40 @@ using ckpt::c::check_report;
 using ckpt::c::fill;
 using ckpt::c::give_memory;
 using ckpt::c::guarded;
+using ckpt::c::load;
 using ckpt::c::need;
+using ckpt::c::open_usable;
 using ckpt::c::read_sized;
 using ckpt::c::reads_of;
 
 int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report) {
+  return guarded([&] { return load(run, std::nullopt, reads, read_count, mode, report); });
+}
+
+int ckpt_load_step(ckpt_run* run, uint64_t step, const ckpt_read* reads, uint64_t read_count, int32_t mode,
+                   ckpt_load_report* report) {
+  return guarded([&] { return load(run, step, reads, read_count, mode, report); });
+}
+
+int ckpt_run_steps(ckpt_run* run, uint64_t* steps, uint64_t* count) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(run, "the run"));
     CKPT_CHECK(run->owner.check());
-    auto wanted = reads_of(reads, read_count);
-    const Result<> mine = wanted ? check_report(report) : ckpt::fail(wanted.error());
-    const auto asked = wanted ? std::move(*wanted) : std::vector<ckpt::NamedRead>();
-    CKPT_TRY(const ckpt::Run::Loaded loaded, run->opened->run->load(asked, mode == CKPT_PARTIAL, mine));
-    fill(loaded.report, loaded.step, loaded.skipped.size(), report);
+    CKPT_TRY(const std::vector<uint64_t> all, run->opened->run->steps());
+    CKPT_CHECK(need(count, "the output pointer for the number of steps"));
+    const uint64_t room = steps == nullptr ? 0 : *count;
+    std::copy_n(all.begin(), std::min<uint64_t>(room, all.size()), steps);
+    *count = all.size();
     return {};
   });
 }
 
 int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint) {
-  return guarded([&]() -> Result<> {
-    CKPT_CHECK(need(run, "the run"));
-    CKPT_CHECK(run->owner.check());
-    ckpt::Run& opened = *run->opened->run;
-    auto made = std::make_unique<ckpt_checkpoint>();
-    Result<> mine = [&]() -> Result<> {
-      CKPT_CHECK(need(checkpoint, "the output pointer for the checkpoint"));
-      CKPT_CHECK(give_memory(*made));
-      CKPT_TRY(made->io, opened.io().new_instance());
-      return {};
-    }();
-    made->model = opened.model();
-    made->options = opened.read_options(false);
-    made->options.model = &made->model;
-    CKPT_TRY(made->checkpoint, opened.latest_usable(mine));
-    *checkpoint = made.release();
-    return {};
-  });
+  return guarded([&] { return open_usable(run, std::nullopt, checkpoint); });
+}
+
+int ckpt_step_usable(ckpt_run* run, uint64_t step, ckpt_checkpoint** checkpoint) {
+  return guarded([&] { return open_usable(run, step, checkpoint); });
 }
 
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint) {

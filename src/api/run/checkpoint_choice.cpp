@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <optional>
+#include <algorithm>
 
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
@@ -49,7 +49,30 @@ Result<> CheckpointChoice::list(const Result<>& mine) {
   std::function<Result<>()> work;
   if (comm_.is_root() || !mine) work = look;
   CKPT_CHECK(agree_after(comm_, options_.patience, work));
+  CKPT_CHECK(agree_on_step());
+  add_candidates();
+  return {};
+}
+
+Result<> CheckpointChoice::agree_on_step() {
+  const std::vector<std::uint64_t> words{options_.step.has_value() ? 1U : 0U, options_.step.value_or(0)};
+  CKPT_TRY(const std::vector<bool> equal, equal_on_all(comm_, deadline(), words));
+  if (equal[0] && equal[1]) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: the ranks load different steps; rank {} wants {}", options_.run_directory,
+                                      comm_.rank(), wanted()),
+               .file = options_.run_directory});
+}
+
+void CheckpointChoice::add_candidates() {
   const std::vector<RunCheckpoint>& standing = listed_.standing;
+  if (options_.step) {
+    const auto newest =
+        std::ranges::find_if(standing, [&](const auto& one) { return one.name.step == *options_.step; });
+    for (auto at = newest; at != standing.end() && at->name == newest->name; ++at)  // two that do not show the same id
+      candidates_.insert(candidates_.end(), at->copies.begin(), at->copies.end());
+    return;
+  }
   bool others = false;
   for (std::size_t i = 0; i < standing.size(); ++i)
     others = others || (!standing[i].id.empty() && !listed_.superseded[i]);
@@ -57,7 +80,10 @@ Result<> CheckpointChoice::list(const Result<>& mine) {
     const std::vector<std::string>& copies = standing[i].copies;
     if (!listed_.superseded[i] || !others) candidates_.insert(candidates_.end(), copies.begin(), copies.end());
   }
-  return {};
+}
+
+std::string CheckpointChoice::wanted() const {
+  return options_.step ? fmt::format("checkpoint of step {}", *options_.step) : "checkpoint";
 }
 
 Result<std::unique_ptr<Checkpoint>> CheckpointChoice::next(std::vector<std::string>& skipped) {
@@ -72,13 +98,14 @@ Result<std::unique_ptr<Checkpoint>> CheckpointChoice::next(std::vector<std::stri
       // A trainer that finds no checkpoint starts over; one that has lost them all must not.
       if (skipped.empty()) {
         return fail({.code = Errc::not_found,
-                     .message = fmt::format("{}: no checkpoint", options_.run_directory),
+                     .message = fmt::format("{}: no {}", options_.run_directory, wanted()),
                      .file = options_.run_directory});
       }
-      return fail({.code = Errc::corrupt,
-                   .message = fmt::format("{}: no usable checkpoint; {} tried", options_.run_directory, skipped.size()),
-                   .file = options_.run_directory,
-                   .hint = "the newest one: " + skipped.front()});
+      return fail(
+          {.code = Errc::corrupt,
+           .message = fmt::format("{}: no usable {}; {} tried", options_.run_directory, wanted(), skipped.size()),
+           .file = options_.run_directory,
+           .hint = "the newest one: " + skipped.front()});
     }
     std::unique_ptr<Checkpoint> opened;
     auto verdict = agree_after(comm_, options_.patience, [&]() -> Result<> {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,20 +17,21 @@
 namespace ckpt {
 
 /// Which checkpoint of a run one load takes, on all ranks: the newest that is complete on all of them and not
-/// superseded. Rank 0 lists the run, once; each `next` opens the next one of the list.
+/// superseded, or the newest save of one step. Rank 0 lists the run, once; each `next` opens the next one of the list.
 class CheckpointChoice {
  public:
   struct Options {
     std::string run_directory;
-    std::string local_directory{};  ///< with complete checkpoints; may be empty
-    bool names_paths = false;       ///< messages name paths: a name may have two places
+    std::string local_directory{};        ///< with complete checkpoints; may be empty
+    bool names_paths = false;             ///< messages name paths: a name may have two places
+    std::optional<std::uint64_t> step{};  ///< the newest save of this step, superseded or not, and no other
     std::chrono::milliseconds patience{60'000};
     std::function<void(const std::string&)> log{};
   };
   CheckpointChoice(Io& io, Comm& comm, Options options) : io_(io), comm_(comm), options_(std::move(options)) {}
 
   /// Lists the checkpoints that may be resumed from. `mine`: the result of this rank's own preparations. Collective.
-  /// errors  those of listing, on all ranks; io: the run directory no longer exists
+  /// errors  those of listing, on all ranks; io: the run directory no longer exists; usage: the ranks want different steps
   Result<> list(const Result<>& mine);
   /// The run as it was listed. Rank 0.
   const RunSeries& listed() const { return listed_; }
@@ -44,7 +46,10 @@ class CheckpointChoice {
 
  private:
   Deadline deadline() const { return comm_.now() + options_.patience; }
+  Result<> agree_on_step();
   Result<> agree_on_id(const Checkpoint& checkpoint);
+  void add_candidates();
+  std::string wanted() const;
   void note_skipped(const std::string& path, const Error& why, std::vector<std::string>& skipped) const;
 
   Io& io_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
+#include <set>
 #include <utility>
 
 #include "api/prune_policies.hpp"
@@ -160,7 +162,7 @@ Result<> Run::begin(std::uint64_t step, const Result<>& mine) {
   if (comm_->is_root() || !mine) {
     prepare = [&](Saver::Description& description) -> Result<> {
       CKPT_CHECK(mine);
-      if (!series_->is_decided()) {
+      if (!series_->is_decided_for(step)) {
         CKPT_TRY(const RunSeries now, series_of(*io_, run_directory_, near_directory()));
         series_->decide(now);
       }
@@ -223,12 +225,13 @@ std::string Run::near_directory() const {
   return saver_->several_nodes() ? std::string() : options_.local_directory;
 }
 
-CheckpointChoice Run::new_choice() const {
+CheckpointChoice Run::new_choice(std::optional<std::uint64_t> step) const {
   return {*io_,
           *comm_,
           {.run_directory = run_directory_,
            .local_directory = near_directory(),
            .names_paths = !options_.local_directory.empty(),
+           .step = step,
            .patience = options_.patience,
            .log = options_.log}};
 }
@@ -243,22 +246,38 @@ Result<> Run::finish_drains(std::vector<std::string>& skipped) {
   return {};
 }
 
-Result<std::unique_ptr<Checkpoint>> Run::latest_usable(const Result<>& mine) {
+Result<std::unique_ptr<Checkpoint>> Run::usable(std::optional<std::uint64_t> step, const Result<>& mine) {
   CKPT_CHECK(saver_->finish_round());
   std::vector<std::string> skipped;
   CKPT_CHECK(finish_drains(skipped));
-  CheckpointChoice choice = new_choice();
+  CheckpointChoice choice = new_choice(step);
   CKPT_CHECK(choice.list(mine));
   CKPT_TRY(auto checkpoint, choice.next(skipped));
   note_loaded(*checkpoint, choice.listed());
   return checkpoint;
 }
 
-Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed) {
+Result<std::vector<std::uint64_t>> Run::steps() {
+  CKPT_CHECK(saver_->finish_round());
+  CheckpointChoice choice = new_choice({});
+  CKPT_CHECK(choice.list({}));
+  std::set<std::uint64_t> seen;
+  std::string packed;
+  for (const RunCheckpoint& one : choice.listed().standing)
+    if (seen.insert(one.name.step).second)
+      packed.append(reinterpret_cast<const char*>(&one.name.step), sizeof one.name.step);
+  CKPT_CHECK(comm_->broadcast(packed, deadline()));
+  std::vector<std::uint64_t> out(packed.size() / sizeof(std::uint64_t));
+  if (!out.empty()) std::memcpy(out.data(), packed.data(), out.size() * sizeof(std::uint64_t));
+  return out;
+}
+
+Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, const Result<>& failed,
+                              std::optional<std::uint64_t> step) {
   CKPT_CHECK(saver_->finish_round());
   Loaded loaded;
   CKPT_CHECK(finish_drains(loaded.skipped));
-  CheckpointChoice choice = new_choice();
+  CheckpointChoice choice = new_choice(step);
   CKPT_CHECK(choice.list(failed));
   CKPT_TRY(const ReplicaGroups groups, replica_load_->groups(model_));
   for (;;) {

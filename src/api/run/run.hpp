@@ -66,7 +66,7 @@ class Run {
 
   void set_model(Model model);
   const Model& model() const { return model_; }
-  /// Collective. Saves after a load of a checkpoint that is not the newest begin a new series. `mine`, here and in
+  /// Collective. The first save after a load of a checkpoint that is not the newest begins a new series. `mine`, here and in
   /// loads: the result of this rank's own preparations.
   Result<> begin(std::uint64_t step, const Result<>& mine = {});
   Saver& saver() { return *saver_; }
@@ -77,17 +77,23 @@ class Run {
   /// Waits for saves in flight; returns the worst unreported failure of any save. Collective; the last call.
   Result<> close();
 
-  /// The newest checkpoint that opens, and is not superseded. Collective.
-  /// errors  not_found: there is none; corrupt: none is usable; io: the run cannot be listed
-  Result<std::unique_ptr<Checkpoint>> latest_usable(const Result<>& mine = {});
+  /// The newest checkpoint that opens, and is not superseded; with `step` the newest save of it, superseded or not.
+  /// Collective.
+  /// errors  not_found: there is none; corrupt: none is usable; io: the run cannot be listed; usage: the ranks differ in
+  ///         `step`
+  Result<std::unique_ptr<Checkpoint>> usable(std::optional<std::uint64_t> step = {}, const Result<>& mine = {});
+  /// The steps of the run's checkpoints, newest save first, each once, as rank 0 sees them. Collective.
+  /// errors  io: the run cannot be listed
+  Result<std::vector<std::uint64_t>> steps();
   struct Loaded {
     std::uint64_t step = 0;
     Checkpoint::Report report{};
     std::vector<std::string> skipped{};  ///< newer ones, and nearer copies, that are damaged
   };
-  /// Collective: all ranks load from one checkpoint, the newest that is complete on all of them. Replicated data that
-  /// all its holders request is read by one of them; see Replicas.
-  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {});
+  /// Collective: all ranks load from one checkpoint, the newest that is complete on all of them, or that of `step`.
+  /// Replicated data that all its holders request is read by one of them; see Replicas.
+  Result<Loaded> load(std::span<const NamedRead> reads, bool partial, const Result<>& mine = {},
+                      std::optional<std::uint64_t> step = {});
 
   /// The checkpoint that the last load took, opened again over `io`. Local.
   /// errors  usage: nothing was loaded; not_found: it was deleted since, or another has its name; those of opening it
@@ -102,7 +108,7 @@ class Run {
   Deadline deadline() const;
   void log(const std::string& text) const;
   Result<> read_rules();
-  CheckpointChoice new_choice() const;
+  CheckpointChoice new_choice(std::optional<std::uint64_t> step) const;
   std::string near_directory() const;
   Result<> finish_drains(std::vector<std::string>& skipped);
   Result<> agree_on_options();

@@ -7,6 +7,7 @@
 namespace ckpt {
 
 void SaveSeries::note_loaded(Loaded loaded, RunSeries at_load) {
+  loaded_since_ = series_.has_value();
   loaded_ = std::move(loaded);
   at_load_ = std::move(at_load);
   const auto known = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
@@ -21,10 +22,9 @@ void SaveSeries::note_loaded(Loaded loaded, RunSeries at_load) {
 /// the run's later steps as of the load; if others have saved since, nothing.
 universal::Run SaveSeries::after_load(const RunSeries& now) const {
   const std::uint64_t step = loaded_->step;
-  const bool went_back = loaded_generation_ != at_load_.newest_generation();
   const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
-  if (!went_back && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
-  const bool supersedes = went_back && !others;
+  if (!went_back() && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
+  const bool supersedes = went_back() && !others;
   universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(step) : std::nullopt);
   if (!log_) return series;
   if (supersedes) {
@@ -37,7 +37,13 @@ universal::Run SaveSeries::after_load(const RunSeries& now) const {
   return series;
 }
 
+bool SaveSeries::is_decided_for(std::uint64_t step) const {
+  const bool repeats = !at_load_.standing.empty() && step <= at_load_.standing.front().name.step;
+  return series_.has_value() && !(loaded_since_ && went_back() && repeats);
+}
+
 void SaveSeries::decide(const RunSeries& now) {
+  loaded_since_ = false;
   const bool is_empty = now.standing.empty() && now.greatest == 0;
   series_ = is_empty  ? stay_in_series(run_directory_, now)
             : loaded_ ? after_load(now)

@@ -12,7 +12,7 @@
 namespace ckpt {
 
 /// Which series the saves of a run belong to. Decided at its first save, by what the run held at the load and holds
-/// now; reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of
+/// now, and again where a job loads an older checkpoint between its saves and goes on from there; reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of
 /// the load: later saves of other processes are not superseded. Rank 0 decides.
 class SaveSeries {
  public:
@@ -29,13 +29,16 @@ class SaveSeries {
   void note_loaded(Loaded loaded, RunSeries at_load);
   const std::optional<Loaded>& loaded() const { return loaded_; }
 
-  bool is_decided() const { return series_.has_value(); }
-  /// `now`: of the run, at its first save.
+  /// Not before the first save; nor if an older checkpoint was loaded since the last one, and this step shows that it was
+  /// not just looked at.
+  bool is_decided_for(std::uint64_t step) const;
+  /// `now`: of the run, at the save.
   void decide(const RunSeries& now);
-  /// Of all saves, once it is decided.
+  /// Of the next save, once it is decided.
   const std::optional<universal::Run>& series() const { return series_; }
 
  private:
+  bool went_back() const { return loaded_generation_ != at_load_.newest_generation(); }
   universal::Run after_load(const RunSeries& now) const;
 
   const std::string run_directory_;
@@ -44,6 +47,7 @@ class SaveSeries {
   RunSeries at_load_{};
   std::uint64_t loaded_generation_ = 0;
   std::uint64_t loaded_series_ = 0;
+  bool loaded_since_ = false;  ///< the decision
   std::optional<universal::Run> series_{};
 };
 
