@@ -11,9 +11,10 @@
 
 namespace ckpt {
 
-/// Which series the saves of a run belong to. Decided at its first save, by what the run held at the load and holds
-/// now, and again where a job loads an older checkpoint between its saves and goes on from there; reads nothing itself. Whether training was rolled back is decided by the checkpoints in the run at the time of
-/// the load: later saves of other processes are not superseded. Rank 0 decides.
+/// Which series the saves of a run belong to; reads nothing itself. Decided at its first save, by what the run held at
+/// the load and holds now, and at the first save after a later load of an older checkpoint, if that save repeats a step.
+/// Whether training was rolled back is decided by the checkpoints in the run at the time of the load: later saves of
+/// other processes are not superseded. Rank 0 decides.
 class SaveSeries {
  public:
   /// A checkpoint that was loaded.
