@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "catalog/scan/entry.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
@@ -63,19 +64,18 @@ std::string facts_text(const InspectReport& report) {
   return out;
 }
 
-/// Text that the files carry: metrics and settings of a trainer, the metadata of safetensors.
+/// Text that the files carry: settings of a trainer, the metadata of safetensors.
 std::string user_text(const InspectReport& report) {
   constexpr std::size_t kShown = 8;
   constexpr std::size_t kColumns = 60;
   std::string out;
   std::size_t shown = 0;
   for (const auto& [key, value] : report.meta.user) {
-    if (++shown > kShown) break;
+    if (catalog::metric_in(key, value) || ++shown > kShown) continue;
     out += fmt::format("  {:<11} {} = {}\n", out.empty() ? "text" : "", shorten(printable(key), kColumns),
                        shorten(printable(value), kColumns));
   }
-  if (report.meta.user.size() > kShown)
-    out += fmt::format("  {:<11} {} more in --json\n", "", report.meta.user.size() - kShown);
+  if (shown > kShown) out += fmt::format("  {:<11} {} more in --json\n", "", shown - kShown);
   return out;
 }
 

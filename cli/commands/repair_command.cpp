@@ -52,7 +52,7 @@ void print_summary(Context& context, const RepairReport& report) {
   if (!report.items.empty() && report.applied) line += fmt::format(", {} of {} repaired", done, report.items.size());
   if (!report.items.empty() && !report.applied) {
     line += fmt::format(", {} can be repaired. Nothing was changed.", planned);
-    if (planned > 0) line += " Run with --apply to do it.";
+    if (planned > 0) line += " Run with --apply to repair.";
   }
   say(context, line + "\n");
 }

@@ -120,8 +120,9 @@ Answer run_why(Context& context) {
     data.begin_object();
     put_text(data, "path", one.path);
     data.end_object();
-    say(context, fmt::format("{}   kept\n  why       {}\n", printable(one.label),
-                             report->plan ? "no rule of the policy matches its run" : "the store has no policy"));
+    say(context, fmt::format("{}   kept\n  why       {}{}\n", printable(one.label),
+                             report->plan ? "no rule of the policy matches its run" : "the store has no policy",
+                             one.held.empty() ? "" : "; " + printable(one.held)));
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {

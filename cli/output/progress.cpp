@@ -73,25 +73,29 @@ Reading Meter::read(double now_s) const {
 }
 
 std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width) {
-  constexpr std::size_t cells = 24;
-  const std::size_t full = reading.total_bytes == 0 ? 0 : cells * percent(reading) / 100;
-  std::string bar;
-  for (std::size_t i = 0; i < full; ++i) bar += "█";
-  for (std::size_t i = full; i < cells; ++i) bar += "░";
+  const auto bar_of = [&](std::size_t cells) {
+    const std::size_t full = reading.total_bytes == 0 ? 0 : cells * percent(reading) / 100;
+    std::string out;
+    for (std::size_t i = 0; i < cells; ++i) out += i < full ? "█" : "░";
+    return out;
+  };
+  const std::string bar = bar_of(24);
   const std::string head = fmt::format(" {} {:>3} % ", reading.phase, percent(reading));
   const std::string size = format_size_of(reading.done_bytes, reading.total_bytes, style);
   const std::string tail = "   " + eta_text(reading);
   const std::string rate = "   " + format_rate(reading.rate, style);
   const std::string mean = fmt::format(" (mean {})", format_rate(reading.mean, style));
-  // Parts that do not fit are omitted, the least useful first: the mean, the name, the bar, the rate, the time left.
+  // Parts that do not fit are omitted, the least useful first: the mean, the name, the bar, which becomes shorter before, the
+  // rate, the time left.
   for (const std::string& line :
        {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail}) {
     const std::size_t used = text_width(line) + kNameGap.size() + 1;
     if (!reading.name.empty() && used + kLeastName <= width)
       return line + std::string(kNameGap) + shorten(printable(reading.name), std::min(kMostName, width - used));
   }
-  for (const std::string& line : {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail,
-                                  head + " " + size + rate + tail, head + " " + size + tail})
+  for (const std::string& line :
+       {head + bar + "  " + size + rate + mean + tail, head + bar + "  " + size + rate + tail,
+        head + bar_of(10) + "  " + size + rate + tail, head + " " + size + rate + tail, head + " " + size + tail})
     if (text_width(line) < width) return line;
   return fmt::format(" {} %", percent(reading));
 }

@@ -42,7 +42,7 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
                      format_size(report.memory_bound, sizes));
   if (report.ranks > 1) out += fmt::format(" each · {} ranks", report.ranks);
   if (report.free_bytes_after != 0)
-    out += fmt::format("\nfree    {} after it", format_size(report.free_bytes_after, sizes));
+    out += fmt::format("\nfree    {} afterwards", format_size(report.free_bytes_after, sizes));
   if (report.referenced_files != 0)
     out += fmt::format("\nrefers  to {} of the source, {}, not copied: keep {} unchanged",
                        format_counted(report.referenced_files, "file"), format_size(report.referenced_bytes, sizes),

@@ -292,7 +292,7 @@ Verb next_save_verb() {
       .arguments = "RUN",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Tell a script whether a run should save now (exit code 0: yes, 1: not yet)",
+      .summary = "Exit with 0 if a run should save now, with 1 if not yet",
       .about =
           {"Rules come from [interval] or a run's [[rule]] in STORE/ckpt.toml; rules on the command line override them. "
            "Intervals count from the run's newest checkpoint or, if --step is lower than its step, from the last save "

@@ -19,7 +19,7 @@ Flag map_flag() {
 Flag names_flag() {
   return {
       .name = "names",
-      .value = "WHOSE",
+      .value = "FRAMEWORK",
       .help =
           "use another framework's tensor names, shapes and config: hf (transformers) or megatron; hf:qwen2 picks a "
           "profile ('ckpt help profiles')",

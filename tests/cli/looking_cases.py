@@ -107,6 +107,16 @@ def case_inspect_shows_model_optimizer_and_adapter(sh):
     check("llama" in sh.document("inspect", "copy")["data"]["facts"]["model"], "no model")
 
 
+def case_inspect_shows_what_was_said_of_a_checkpoint(sh):
+    store = ("--store", "s")
+    sh.run("save", sh.checkpoint("safetensors/single"), *store, "--run", "a", "--step", "2", "--metric", "loss=2.5", "--tag", "rel")
+    sh.run("mark", "a@2", "--metric", "acc=0.5", "--note", "a good one", *store)
+    sh.run("pin", "a@2", "--until", "2031-01-02", *store)
+    sh.run("inspect", "a@2", *store, not_out="metric\\.", out=[
+        r"^  metrics     acc 0\.5 · loss 2\.5$", "^  tags        rel$", "^  pinned      by .* until 2031-01-02T", "^  note        a good one$"])
+    sh.run("why", "a@2", *store, out="^  why       the store has no policy; pinned by ")
+
+
 def case_inspect_fits_the_terminal(sh):
     code, text = sh.terminal("inspect", sh.checkpoint("deepspeed/bf16opt_dp2"), columns=80)
     lines = text.replace("\r", "").split("\n")

@@ -86,6 +86,7 @@ TEST(BarLine, HasATrackAndTheNameWhereThereIsRoom) {
   EXPECT_NE(bar_line(reading, SizeStyle::binary, 150).find("   model.layers.17.mlp.up_proj.weight"), std::string::npos);
   EXPECT_NE(bar_line(reading, SizeStyle::binary, 100).find("…"), std::string::npos) << "the name comes before the mean";
   EXPECT_EQ(bar_line(reading, SizeStyle::binary, 80).find("weight"), std::string::npos);
+  EXPECT_NE(bar_line(reading, SizeStyle::binary, 80).find("█"), std::string::npos) << "a short bar beside the rate";
   EXPECT_NE(plain_line(reading, SizeStyle::binary).find(", model.layers.17.mlp.up_proj.weight"), std::string::npos);
 }
 

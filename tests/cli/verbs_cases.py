@@ -112,7 +112,7 @@ def case_ls_fits_its_schema(sh):
 def case_convert_says_source_plan_done_and_next(sh):
     result = sh.run("convert", sh.checkpoint(ZERO2), "m.safetensors", "--only", "weights",
                     out=["^source  deepspeed zero-2, .*latest", "^target  safetensors, 1 file: m.safetensors$",
-                         r"^plan    read .* KiB → write .* KiB · 10 tensors · memory limit .*B$", "^free    .*B after it$",
+                         r"^plan    read .* KiB → write .* KiB · 10 tensors · memory limit .*B$", "^free    .*B afterwards$",
                          "^note    weights taken from the fp32 masters", r"^done    1 file, .* in .*peak memory .*iB · \d+ source checksums OK$",
                          "^next: ckpt inspect m.safetensors$"])
     check(result.err == "", "standard error is for warnings, errors and progress", result)

@@ -6,15 +6,14 @@
 
 #include "api/c/c_handles.hpp"
 #include "api/verbs.hpp"
+#include "catalog/scan/entry.hpp"
 #include "format/model/scalar_json.hpp"
 #include "format/model/value_text.hpp"
 #include "format/text/json_writer.hpp"
-#include "format/text/parse_number.hpp"
 
 namespace ckpt::c {
 namespace {
 
-constexpr std::string_view kMetricPrefix = "metric.";  // of the keys under which ckpt_metric stores its values
 
 void put_optional(json::Writer& out, std::string_view key, std::string_view text) {
   if (text.empty()) {
@@ -62,9 +61,8 @@ void put_user(json::Writer& out, const Map& map) {
   std::vector<std::pair<std::string_view, double>> metrics;
   out.key("metadata").begin_array();
   for (const auto& [key, text] : map.meta.user) {
-    const auto number = key.starts_with(kMetricPrefix) ? parse_number<double>(text) : std::nullopt;
-    if (number) {
-      metrics.emplace_back(std::string_view(key).substr(kMetricPrefix.size()), *number);
+    if (const auto metric = catalog::metric_in(key, text)) {
+      metrics.push_back(*metric);
     } else {
       out.begin_object().member("key", universal::shown_text(key)).member("text", universal::shown_text(text));
       out.end_object();

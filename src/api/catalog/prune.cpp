@@ -180,7 +180,8 @@ Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& 
     return fail({.code = Errc::not_found,
                  .message = std::move(text),
                  .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the runs"});
+                 .hint = near ? fmt::format("did you mean '{}'?", *near)
+                              : fmt::format("'ckpt list --store {}' shows the runs", request.store)});
   }
   return {};
 }

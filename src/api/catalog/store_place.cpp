@@ -14,6 +14,8 @@ std::string store_here() {
 }
 
 Result<> check_outermost(Io& io, const std::string& store) {
+  if (const auto there = io.stat(store); !there && there.error().code == Errc::not_found)
+    return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
   CKPT_TRY(const std::string around, store_around(io, store));
   if (around.empty()) return {};
   return fail({.code = Errc::usage,

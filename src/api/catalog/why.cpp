@@ -50,7 +50,10 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
       if (decided) {
         out.live.emplace_back(p, i);
       } else {
-        out.ruleless.push_back({.path = part.entries[i].path(plan.store), .label = names.of(part.entries[i])});
+        catalog::Decision held{.blockers = part.retention.decisions[i].blockers};
+        out.ruleless.push_back({.path = part.entries[i].path(plan.store),
+                                .label = names.of(part.entries[i]),
+                                .held = why_kept(held, one, part.checkpoints, part.policy)});
       }
     }
   }

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
 #include "api/convert/inspect_unread.hpp"
+#include "api/convert/mark_facts.hpp"
 #include "api/convert/model_facts.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/references.hpp"
@@ -114,6 +116,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
   }
   report.aliases = map.aliases;
   report.facts = model_facts(session.io, source);
+  std::ranges::move(mark_facts(session.io, source), std::back_inserter(report.facts));
   for (const Format& format : formats()) {
     if (format.writer && (format.writer->fits == nullptr || format.writer->fits(map)))
       report.can_become.emplace_back(format.name);

@@ -10,7 +10,7 @@ OnlyRule::OnlyRule(const std::vector<std::string>& only) {
   for (const std::string& word : only) {
     if (word == "weights") {
       weights = true;
-    } else if (word == "optim") {
+    } else if (word == "optim" || word == "optimizer") {
       optim = true;
     } else {
       globs.push_back(word);

@@ -146,7 +146,7 @@ Error not_replaced(const std::string& path, std::string_view reason) {
   return {.code = Errc::usage,
           .message = path + ": cannot overwrite: " + std::string(reason),
           .file = path,
-          .hint = "choose another target, or remove this one by hand"};
+          .hint = "choose another target"};
 }
 
 constexpr std::uint64_t kMostListBytes = std::uint64_t{1} << 20;

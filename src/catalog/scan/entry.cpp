@@ -17,7 +17,6 @@ namespace ckpt::catalog {
 namespace {
 
 constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;  // 256 TB in leaves of 4 MiB
-constexpr std::string_view kMetricKey = "metric.";  // of the user's words in a manifest: a metric of that name
 constexpr std::uint64_t kMostMetricsBytes = std::uint64_t{64} << 20;  // a log of every step
 constexpr std::size_t kMostFiles = 1 << 20;                           // of a foreign checkpoint, that are checked
 
@@ -75,11 +74,8 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
     entry.parent = manifest.run->parent;
   }
   if (const auto created = parse_time(manifest.created)) checkpoint.created = *created;
-  for (const auto& [key, value] : manifest.meta.user) {
-    if (!key.starts_with(kMetricKey)) continue;
-    if (const auto number = parse_number<double>(value))
-      checkpoint.metrics.emplace_back(key.substr(kMetricKey.size()), *number);
-  }
+  for (const auto& [key, value] : manifest.meta.user)
+    if (const auto metric = metric_in(key, value)) checkpoint.metrics.emplace_back(*metric);
   entry.revision = manifest.revision;
   entry.layout = layout_name(manifest);
   checkpoint.is_virtual = manifest.is_virtual();
@@ -296,6 +292,13 @@ std::optional<Time> Entry::last(Mark::Kind kind) const {
 
 bool Entry::is_demoted() const {
   return !foreign && revision != 0 && file_count != 0 && !holds_optimizer(*this);
+}
+
+std::optional<std::pair<std::string_view, double>> metric_in(std::string_view key, const std::string& text) {
+  constexpr std::string_view kPrefix = "metric.";
+  const auto number = key.starts_with(kPrefix) ? parse_number<double>(text) : std::nullopt;
+  if (!number) return std::nullopt;
+  return std::pair(key.substr(kPrefix.size()), *number);
 }
 
 Result<Stamp> find_stamp(Io& io, const std::string& path) {

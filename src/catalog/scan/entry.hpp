@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "catalog/checkpoint.hpp"
@@ -60,6 +62,9 @@ struct Entry {
   /// files cannot be read.
   bool is_demoted() const;
 };
+
+/// The metric that a save stored among its texts, under the key "metric.NAME"; nothing for another text.
+std::optional<std::pair<std::string_view, double>> metric_in(std::string_view key, const std::string& text);
 
 /// STORE/RUN, of a run's path in its store.
 std::string run_path(std::string_view store, std::string_view run);

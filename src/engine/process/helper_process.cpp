@@ -56,7 +56,7 @@ Result<Pipe> make_pipe() {
 
 Error not_started(const std::string& program, const std::string& reason) {
   return {.code = Errc::unsupported,
-          .message = program + ": start: " + reason,
+          .message = program + ": " + reason,
           .hint = "install the package that holds " + program + ", or build with HDF5"};
 }
 

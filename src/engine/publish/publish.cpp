@@ -46,7 +46,7 @@ Result<> check_unread(const LockedCheckpoint& held, const std::string& target) {
                        "{}: cannot overwrite: this file system has no locks to tell whether it is in use{}{}", target,
                        held.reader.empty() ? "" : ": ", held.reader),
                    .file = target,
-                   .hint = "choose another target, or remove this one by hand"});
+                   .hint = "choose another target"});
     case LockOutcome::vanished:
       return fail(
           {.code = Errc::not_found, .message = target + ": cannot overwrite: no longer exists", .file = target});

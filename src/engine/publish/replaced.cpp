@@ -102,7 +102,7 @@ Result<> remove_folders(Io& io, const std::string& path) {
 
 Result<std::vector<OldFile>> account_for(Io& io, const std::string& path, const OwnFiles& own) {
   CKPT_TRY(const FileInfo info, io.stat(path));
-  constexpr std::string_view kHint = "choose another target, or remove this one by hand";
+  constexpr std::string_view kHint = "choose another target";
   if (info.kind == FileInfo::Kind::other)
     return not_replaceable(path, "neither a file nor a directory", std::string(kHint));
   const bool is_file = info.kind == FileInfo::Kind::file;
