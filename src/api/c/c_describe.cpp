@@ -14,7 +14,6 @@
 namespace ckpt::c {
 namespace {
 
-
 void put_optional(json::Writer& out, std::string_view key, std::string_view text) {
   if (text.empty()) {
     out.member(key, nullptr);

@@ -315,7 +315,7 @@ std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request,
     const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
     if (by_files && !is_requested(finding, request, target)) finding.severity = Severity::note;
   }
-  // Whoever asks for weights alone knows of the optimizer.
+  // A request for weights alone needs no word about files of the optimizer.
   std::erase_if(out, [](const Finding& finding) {
     return finding.severity == Severity::note && finding.skipped == Skipped::training_state;
   });
