@@ -289,8 +289,11 @@ Answer run_verify(Context& context) {
 
 Answer run_diff(Context& context) {
   const Words& words = context.words;
-  VerifyRequest request{
-      .path = words.arguments[0], .from = words.text("from"), .against = words.arguments[1], .only = words.all("only")};
+  VerifyRequest request{.path = words.arguments[0],
+                        .from = words.text("from"),
+                        .against = words.arguments[1],
+                        .only = words.all("only"),
+                        .strip_prefix = words.text("strip-prefix")};
   auto tolerance = tolerance_of(words);
   if (!tolerance) return failed(std::move(tolerance).error());
   request.tolerance = *tolerance;

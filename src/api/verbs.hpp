@@ -180,6 +180,7 @@ struct VerifyRequest {
   bool quick = false;                    ///< structure and sizes only
   std::string against{};                 ///< another checkpoint, any format; "" = none
   std::vector<std::string> only{};       ///< with `against`: as ConvertRequest::only; empty = all
+  std::string strip_prefix{};            ///< with `against`: names of both without it, as ConvertRequest::strip_prefix
   std::optional<Tolerance> tolerance{};  ///< with `against`: what lies within it does not count as different
   bool finite = false;                   ///< also look for NaNs and infinities
   std::optional<Sample> sample{};  ///< of the leaves: 4 MiB of a universal checkpoint's files, of other forms' values

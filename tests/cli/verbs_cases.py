@@ -277,7 +277,11 @@ def case_verify_against_measures_values_and_finds_prefixes(sh):
     sh.run("diff", "edited.safetensors", source, code=1, out=[r"3 identical, 1 different", "1 of 24 values differ, 1 NaN on one side"])
     sh.run("convert", source, "wrapped.safetensors", "--add-prefix", "model.")
     sh.run("diff", "wrapped.safetensors", source, code=1,
-           out=["4 only here, 4 only there", "all 4 names match after dropping the prefix 'model.'; .*--strip-prefix model."])
+           out=["4 only here, 4 only there", "all 4 names match after dropping the prefix 'model.': .*--strip-prefix model."])
+    sh.run("diff", "wrapped.safetensors", source, "--strip-prefix", "model.", out="4 identical, 0 different, 0 only here, 0 only there")
+    state = sh.checkpoint("deepspeed/zero2_bf16_dp4")
+    sh.run("convert", state, "wrapped", "--add-prefix", "model.")
+    sh.run("diff", state, "wrapped", "--strip-prefix", "model.", out=" 0 different, 0 only here, 0 only there")
     sh.run("diff", "half.safetensors", code=2, err="missing")
     sh.run("diff", "-h", out=["^Compare the tensors of two checkpoints", "^Usage: ckpt diff A B"])
     sh.run("diff", source, source, "--quick", code=2, err="unknown option '--quick' of 'ckpt diff'")

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,19 +73,21 @@ struct Named {
   bool is_tied = false;  ///< a second name
 };
 
-/// All names of one side, in the source's order, or those of the tensors that `only` asks for.
+/// All names of one side, in the source's order, or those of the tensors that `only` asks for; without a prefix where
+/// they have it, as convert strips it.
 class Names {
  public:
-  Names(const Map& map, const OnlyRule& only) : map_(map) {
+  Names(const Map& map, const OnlyRule& only, std::string_view strip_prefix) : map_(map) {
     std::unordered_map<std::string_view, std::uint32_t> tensors;
     for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
       tensors.emplace(map.tensors[i].name, i);
-      if (only.takes(map.tensors[i].role, map.tensors[i].name)) add({map.tensors[i].name, i, false});
+      if (only.takes(map.tensors[i].role, map.tensors[i].name))
+        add({stripped(map.tensors[i].name, strip_prefix), i, false});
     }
     for (const Alias& alias : map.aliases) {
       const auto target = tensors.find(alias.target);
       if (target != tensors.end() && only.takes(map.tensors[target->second].role, alias.name))
-        add({alias.name, target->second, true});
+        add({stripped(alias.name, strip_prefix), target->second, true});
     }
   }
   const std::vector<Named>& all() const { return all_; }
@@ -114,11 +117,20 @@ class Names {
   }
 
  private:
+  /// A slot carries its parameter's name inside its own.
+  std::string_view stripped(std::string_view name, std::string_view prefix) {
+    constexpr std::string_view kSlot = "optimizer.state.";
+    if (prefix.empty()) return name;
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
+    if (!name.starts_with(kSlot) || !name.substr(kSlot.size()).starts_with(prefix)) return name;
+    return shorter_.emplace_back(std::string(kSlot) + std::string(name.substr(kSlot.size() + prefix.size())));
+  }
   void add(Named named) {
     if (by_name_.emplace(named.name, all_.size()).second) all_.push_back(named);
   }
 
   const Map& map_;
+  std::deque<std::string> shorter_{};  // names of `all_` that are no part of the map's
   std::vector<Named> all_{};
   std::unordered_map<std::string_view, std::size_t> by_name_{};
   std::unordered_set<std::uint32_t> matched_{};  ///< tensors that have a name on both sides
@@ -249,10 +261,10 @@ class Comparison {
     note_names("blobs that are only there: ", only_there.blobs);
     if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
       report_.notes.push_back(
-          {.text =
-               fmt::format("all {} names match after dropping the prefix '{}'; 'ckpt convert SRC DST --strip-prefix "
-                           "{}' makes a copy without it",
-                           std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
+          {.text = fmt::format(
+               "all {} names match after dropping the prefix '{}': 'ckpt diff A B --strip-prefix {}' compares "
+               "them",
+               std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
   }
 
   void note_names(std::string_view text, const std::vector<std::string>& names) {
@@ -292,8 +304,8 @@ class Comparison {
   const VerifyRequest& request_;
   VerifyReport& report_;
   const OnlyRule wanted_{request_.only};
-  Names names_here_{here_, wanted_};
-  Names names_there_{there_, wanted_};
+  Names names_here_{here_, wanted_, request_.strip_prefix};
+  Names names_there_{there_, wanted_, request_.strip_prefix};
   std::vector<TensorPair> pairs_{};
   std::vector<std::string_view> labels_{};  ///< of the pairs
   std::vector<TensorPair> measured_{};      ///< different ones, whose values can be compared
