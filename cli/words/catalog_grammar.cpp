@@ -7,13 +7,13 @@ namespace ckpt::cli {
 Flag store_flag() {
   return {.name = "store",
           .value = "DIR",
-          .help = "the store (default: the current directory, or the store around it)",
+          .help = "the store (default: the enclosing store, or the current directory)",
           .guesses = {"root", "dir", "directory"}};
 }
 
 Flag named_in_flag() {
   Flag out = store_flag();
-  out.help = "store of checkpoint names (default: the current directory, or the store around it)";
+  out.help = "store to look up names in (default: the enclosing store, or the current directory)";
   return out;
 }
 
@@ -292,7 +292,7 @@ Verb next_save_verb() {
       .arguments = "RUN",
       .least_arguments = 1,
       .most_arguments = 1,
-      .summary = "Exit with 0 if a run should save now, with 1 if not yet",
+      .summary = "Check whether a run should save now (exit code 0: yes, 1: not yet)",
       .about =
           {"Rules come from [interval] or a run's [[rule]] in STORE/ckpt.toml; rules on the command line override them. "
            "Intervals count from the run's newest checkpoint or, if --step is lower than its step, from the last save "

@@ -39,7 +39,7 @@ Verb diff_verb() {
                .guesses = {"include", "filter", "select"}},
               {.name = "strip-prefix",
                .value = "TEXT",
-               .help = "compare without this prefix of tensor names, where they have it"},
+               .help = "remove this prefix from tensor names before comparing"},
               rtol_flag(),
               atol_flag(),
               named_in_flag(),

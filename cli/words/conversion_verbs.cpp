@@ -183,7 +183,7 @@ Verb materialize_verb() {
       .arguments = "CKPT [OUT]",
       .least_arguments = 1,
       .most_arguments = 2,
-      .summary = "Turn a checkpoint made with --virtual into an ordinary one",
+      .summary = "Make a checkpoint created with --virtual self-contained",
       .about =
           {"CKPT is a virtual checkpoint, written by 'convert --virtual'. The copy contains all tensors and needs no "
            "other files. It is written to OUT. Without OUT it replaces CKPT atomically. Source files are never modified. "

@@ -64,7 +64,7 @@ Verb prune_verb() {
               keep("keep-last", "N", "keep the newest N"),
               keep("keep-first", "N", "keep the oldest N"),
               keep("keep-every", "STEPS", "keep steps that are multiples of STEPS"),
-              keep("keep-within", "TIME", "keep checkpoints at most this much older than the newest (not than now)"),
+              keep("keep-within", "TIME", "keep checkpoints saved within this time before the newest one"),
               keep("keep-hourly", "N", "keep the newest of each of N hours"),
               keep("keep-daily", "N", "keep the newest of each of N days"),
               keep("keep-weekly", "N", "keep the newest of each of N weeks"),
@@ -72,10 +72,12 @@ Verb prune_verb() {
               keep("keep-yearly", "N", "keep the newest of each of N years"),
               keep("keep-best", "METRIC:N", "keep the N with the lowest METRIC; METRIC:N:max for the highest"),
               keep("keep-tag", "TAG", "keep checkpoints with this tag"),
-              {.name = "max-size", .value = "SIZE", .help = "delete also what the rules keep, until the rest fits"},
+              {.name = "max-size",
+               .value = "SIZE",
+               .help = "also delete checkpoints that the rules keep, until the total fits"},
               {.name = "min-free",
                .value = "SHARE",
-               .help = "delete also what the rules keep, until this share of the volume is free, e.g. 10%"},
+               .help = "also delete checkpoints that the rules keep, until this share of the volume is free, e.g. 10%"},
               {.name = "max-delete",
                .value = "SHARE",
                .help = "limit for the first run of a new or changed policy (default: 50%)"},
@@ -113,8 +115,8 @@ Verb policy_verb() {
       .most_arguments = 3,
       .summary = "Create, show, check or simulate the retention policy of a store",
       .about =
-          {"Manage STORE/ckpt.toml, the policy that 'ckpt prune' applies. STORE defaults to --store, then "
-           "CKPT_STORE, then the current directory or the store around it. Nothing is deleted.",
+          {"Manage STORE/ckpt.toml, the policy that 'ckpt prune' applies. STORE defaults to --store, "
+           "CKPT_STORE, the enclosing store, or the current directory. Nothing is deleted.",
            "init [STORE] writes a commented policy file. It never overwrites one; -n prints it instead. Presets: research "
            "(last 3, every 5000 steps, best 2 if there are metrics), production (last 5, hourly for a day, daily for two "
            "weeks, tagged ones), space (last 2; older ones lose their optimizer; 10% of the volume stays free).",

@@ -280,7 +280,7 @@ def inspect(path: PathLike, **given: Any) -> Result:
 def list_checkpoints(store: Optional[PathLike] = None, **given: Any) -> Result:
     """The checkpoints of a store.
 
-    store    its directory; None: the current directory, or the store around it
+    store    its directory; None: the enclosing store, or the current directory
     given    options of `ckpt list`: run="exp*", sort="size", limit=20
     errors   NotFound: no such directory; IOFailure
     """

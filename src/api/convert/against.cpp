@@ -262,8 +262,8 @@ class Comparison {
     if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
       report_.notes.push_back(
           {.text = fmt::format(
-               "all {} names match after dropping the prefix '{}': 'ckpt diff A B --strip-prefix {}' compares "
-               "them",
+               "all {} names match after dropping the prefix '{}': compare with 'ckpt diff A B --strip-prefix "
+               "{}'",
                std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
   }
 

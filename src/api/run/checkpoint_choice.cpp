@@ -58,10 +58,11 @@ Result<> CheckpointChoice::agree_on_step() {
   const std::vector<std::uint64_t> words{options_.step.has_value() ? 1U : 0U, options_.step.value_or(0)};
   CKPT_TRY(const std::vector<bool> equal, equal_on_all(comm_, deadline(), words));
   if (equal[0] && equal[1]) return {};
-  return fail({.code = Errc::usage,
-               .message = fmt::format("{}: the ranks load different steps; rank {} wants {}", options_.run_directory,
-                                      comm_.rank(), wanted()),
-               .file = options_.run_directory});
+  return fail(
+      {.code = Errc::usage,
+       .message = fmt::format("{}: ranks requested different steps; rank {} requested {}", options_.run_directory,
+                              comm_.rank(), options_.step ? fmt::format("step {}", *options_.step) : "the newest"),
+       .file = options_.run_directory});
 }
 
 void CheckpointChoice::add_candidates() {
