@@ -237,7 +237,8 @@ TEST_P(ConvertResume, KilledAtAnyOperationItGoesOnFromWhatIsFinished) {
 }
 
 TEST_P(ConvertResume, KilledAgainAndAgainItEndsAllTheSame) {
-  constexpr std::uint64_t kFewest = 7;  // operations that each run makes more than the one before: some targets have many
+  constexpr std::uint64_t kFewest =
+      7;  // operations that each run makes more than the one before: some targets have many
   std::uint64_t runs = 0;
   for (std::uint64_t n = 20; !fs::exists(target_); n += std::max(GetParam().stride, kFewest)) {
     ASSERT_LT(++runs, 500U);

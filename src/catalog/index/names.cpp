@@ -247,8 +247,7 @@ ShortNames::ShortNames(std::span<const Entry> entries) {
 void ShortNames::add(const Entry& entry) {
   decltype(Save::order) order(commit_order(entry.checkpoint));
   Save& newest = newest_[{entry.checkpoint.run, entry.checkpoint.step}];
-  if (newest.directory.empty() || newest.order < order)
-    newest = {.order = std::move(order), .directory = entry.name};
+  if (newest.directory.empty() || newest.order < order) newest = {.order = std::move(order), .directory = entry.name};
 }
 
 std::string ShortNames::of(const Entry& entry) const {

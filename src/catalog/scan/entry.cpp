@@ -16,7 +16,7 @@
 namespace ckpt::catalog {
 namespace {
 
-constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;  // 256 TB in leaves of 4 MiB
+constexpr std::uint64_t kMostSumsBytes = std::uint64_t{1} << 30;      // 256 TB in leaves of 4 MiB
 constexpr std::uint64_t kMostMetricsBytes = std::uint64_t{64} << 20;  // a log of every step
 constexpr std::size_t kMostFiles = 1 << 20;                           // of a foreign checkpoint, that are checked
 
