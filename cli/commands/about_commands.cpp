@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <optional>
+
 #include "cli/commands/commands.hpp"
 #include "cli/output/paragraph.hpp"
 #include "cli/process/build_id.hpp"
@@ -49,17 +52,38 @@ Answer run_help(Context& context) {
   return out;
 }
 
+/// "14": what it means, and the errors that end with it.
+std::optional<Answer> explain_exit_code(Context& context, const std::string& word) {
+  const auto row =
+      std::ranges::find_if(exit_codes(), [&](const ExitCode& one) { return fmt::format("{}", one.code) == word; });
+  if (row == exit_codes().end()) return std::nullopt;
+  std::string text = fmt::format("exit code {}: {}\n", row->code, row->meaning);
+  Answer out;
+  json::Writer data = data_writer(out.data);
+  data.begin_object().member("exit_code", row->code).member("meaning", row->meaning).member("retry", row->retry);
+  data.key("ids").begin_array();
+  for (const Errc code : all_codes()) {
+    if (exit_code(code) != row->code) continue;
+    text += fmt::format("  {}  {}\n", error_id(code), explain(code).title);
+    data.value(error_id(code));
+  }
+  data.end_array().end_object();
+  say(context, text, true);
+  return out;
+}
+
 Answer run_explain(Context& context) {
   const std::string& id = context.words.arguments[0];
+  if (auto answer = explain_exit_code(context, id)) return *std::move(answer);
   const auto code = code_of(id);
   if (!code) {
     std::vector<std::string> ids;
     for (const Errc known : all_codes()) ids.push_back(error_id(known).substr(5));
     const auto near = nearest(id, ids);
     return failed({.code = Errc::not_found,
-                   .message = fmt::format("unknown error id '{}'", id),
+                   .message = fmt::format("unknown error id or exit code '{}'", id),
                    .hint = near ? fmt::format("did you mean 'ckpt explain {}'?", *near)
-                                : "ids look like E1503; -v prints the id of an error"});
+                                : "ids look like E1503 (-v prints them), exit codes like 14"});
   }
   const Explanation text = explain(*code);
   Answer out;

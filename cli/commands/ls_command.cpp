@@ -6,11 +6,11 @@
 #include <map>
 #include <set>
 
+#include "api/convert/only_rule.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/output/table.hpp"
 #include "cli/output/tree.hpp"
-#include "format/text/glob.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/quantity.hpp"
 
@@ -47,23 +47,28 @@ Result<> keep_dtype(ListReport& report, const std::string& wanted) {
   return {};
 }
 
+bool is_of_role(const OnlyRule& rule, std::string_view role) {
+  const bool is_weight = role == "param" || role == "buffer" || role == "alias";
+  return (rule.weights && is_weight) || (rule.optim && role == "slot");
+}
+
 /// `what`: "tensor" or "object", the names that are listed.
-Result<> keep_globs(ListReport& report, const std::vector<std::string>& globs, std::string_view what) {
+Result<> keep_only(ListReport& report, const std::vector<std::string>& only, std::string_view what) {
   const bool wants_objects = what == "object";
+  const OnlyRule rule(only);
   std::vector<std::string> names;
   if (wants_objects)
     for (const ListedObject& object : report.objects) names.push_back(object.name);
   else
     for (const ListedTensor& tensor : report.tensors) names.push_back(tensor.name);
-  const auto is_other = [&](const auto& listed) {
-    return std::ranges::none_of(globs, [&](const std::string& glob) { return matches_glob(listed.name, glob); });
-  };
-  std::erase_if(report.tensors, is_other);
-  std::erase_if(report.objects, is_other);
+  std::erase_if(report.tensors, [&](const ListedTensor& tensor) {
+    return !is_of_role(rule, tensor.role) && !rule.matches(tensor.name);
+  });
+  std::erase_if(report.objects, [&](const ListedObject& object) { return !rule.matches(object.name); });
   if (!(wants_objects ? report.objects.empty() : report.tensors.empty())) return {};
-  const auto near = nearest(globs.front(), names);
+  const auto near = nearest(only.front(), names);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("no {} name matches '{}' ({})", what, fmt::join(globs, "' or '"),
+               .message = fmt::format("no {} matches --only {} ({})", what, fmt::join(only, ", "),
                                       format_counted(names.size(), "name")),
                .hint = near ? fmt::format("did you mean '{}'?", *near)
                             : "patterns match whole names: use '*.mlp.*', not 'mlp'"});
@@ -172,8 +177,8 @@ Answer run_ls(Context& context) {
   describe_tied_names(*report);
   if (words.value("dtype") != nullptr)
     if (auto kept = keep_dtype(*report, words.text("dtype")); !kept) return failed(std::move(kept).error());
-  if (words.value("glob") != nullptr)
-    if (auto kept = keep_globs(*report, words.all("glob"), words.on("objects") ? "object" : "tensor"); !kept)
+  if (words.value("only") != nullptr)
+    if (auto kept = keep_only(*report, words.all("only"), words.on("objects") ? "object" : "tensor"); !kept)
       return failed(std::move(kept).error());
   const bool tree = words.on("tree") || words.value("depth") != nullptr;
   sort_tensors(*report, words.text("sort"));

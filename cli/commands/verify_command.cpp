@@ -111,15 +111,15 @@ void print_item_trouble(Context& context, const ScrubItem& item) {
   print_trouble(context, findings);
 }
 
+/// One that is intact is counted in the summary; -v prints it, too.
 void print_item(Context& context, const ScrubItem& item, const VerifyRequest& request) {
   context.console.moving("");
   if (context.settings.quiet) return print_item_trouble(context, item);
   if (item.report) {
-    VerifyReport report = *item.report;
-    // Of one that is intact, notes say nothing new.
-    if (report.ok && context.settings.verbose == 0)
-      std::erase_if(report.notes, [](const Finding& finding) { return finding.severity == Severity::note; });
-    return print_verify(context, item.label, report, request);
+    const auto is_warning = [](const Finding& finding) { return finding.severity != Severity::note; };
+    const bool is_news = !item.report->ok || std::ranges::any_of(item.report->notes, is_warning);
+    if (is_news || context.settings.verbose > 0) print_verify(context, item.label, *item.report, request);
+    return;
   }
   std::string verdict = verdict_name(item.verdict);
   std::ranges::transform(verdict, verdict.begin(), [](unsigned char c) { return std::toupper(c); });
@@ -132,7 +132,7 @@ std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
                                      ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished}) {
     const std::uint64_t count = report.count(verdict);
     if (count != 0 || verdict == ScrubVerdict::intact || verdict == ScrubVerdict::damaged)
-      out += fmt::format(" · {} {}", count, verdict_name(verdict));
+      out += fmt::format(" · {} {}", count, verdict == ScrubVerdict::intact ? "ok" : verdict_name(verdict));
   }
   out += fmt::format(" · {}   {}", format_size(report.bytes, sizes), format_seconds(report.seconds));
   if (report.due > report.items.size()) out += fmt::format(" · {} more due", report.due - report.items.size());

@@ -29,6 +29,11 @@ unsigned percent(const Reading& reading) {
   return reading.done_bytes < reading.total_bytes ? std::min(whole, 99u) : 100;
 }
 
+/// "verify", "verify 3 of 15"
+std::string phase_text(const Reading& reading) {
+  return reading.item == 0 ? reading.phase : fmt::format("{} {} of {}", reading.phase, reading.item, reading.items);
+}
+
 std::string eta_text(const Reading& reading) {
   return reading.eta_s ? "ETA " + format_clock(*reading.eta_s) : "ETA unknown";
 }
@@ -44,13 +49,15 @@ ProgressMode progress_mode(std::string_view choice, bool quiet, bool err_is_term
 }
 
 void Meter::update(const Progress& progress, double now_s) {
-  if (progress.phase != phase_ || progress.done_bytes < done_) {
+  if (progress.phase != phase_ || progress.item != item_ || progress.done_bytes < done_) {
     phase_ = progress.phase;
     began_s_ = now_s;
     began_bytes_ = progress.done_bytes;
     samples_.assign(1, {now_s, progress.done_bytes});
   }
   name_ = progress.name;
+  item_ = progress.item;
+  items_ = progress.items;
   done_ = progress.done_bytes;
   total_ = progress.total_bytes;
   if (now_s - samples_.back().at_s >= kSampleEvery_s) samples_.push_back({now_s, done_});
@@ -58,8 +65,13 @@ void Meter::update(const Progress& progress, double now_s) {
 }
 
 Reading Meter::read(double now_s) const {
-  Reading out{
-      .phase = phase_, .done_bytes = done_, .total_bytes = total_, .elapsed_s = now_s - began_s_, .name = name_};
+  Reading out{.phase = phase_,
+              .done_bytes = done_,
+              .total_bytes = total_,
+              .elapsed_s = now_s - began_s_,
+              .name = name_,
+              .item = item_,
+              .items = items_};
   if (samples_.empty()) return out;
   if (out.elapsed_s > 0) out.mean = static_cast<double>(done_ - began_bytes_) / out.elapsed_s;
   const double window_s = now_s - samples_.front().at_s;
@@ -80,7 +92,7 @@ std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width)
     return out;
   };
   const std::string bar = bar_of(24);
-  const std::string head = fmt::format(" {} {:>3} % ", reading.phase, percent(reading));
+  const std::string head = fmt::format(" {} {:>3} % ", phase_text(reading), percent(reading));
   const std::string size = format_size_of(reading.done_bytes, reading.total_bytes, style);
   const std::string tail = "   " + eta_text(reading);
   const std::string rate = "   " + format_rate(reading.rate, style);
@@ -101,7 +113,7 @@ std::string bar_line(const Reading& reading, SizeStyle style, std::size_t width)
 }
 
 std::string plain_line(const Reading& reading, SizeStyle style) {
-  return fmt::format("ckpt: {} {} %, {}, {} (mean {}), {}", reading.phase, percent(reading),
+  return fmt::format("ckpt: {} {} %, {}, {} (mean {}), {}", phase_text(reading), percent(reading),
                      format_size_of(reading.done_bytes, reading.total_bytes, style), format_rate(reading.rate, style),
                      format_rate(reading.mean, style), eta_text(reading)) +
          (reading.name.empty() ? "" : ", " + printable(reading.name));
@@ -115,6 +127,7 @@ std::string json_line(const Reading& reading) {
   out.member("elapsed_s", reading.elapsed_s).member("rate_bytes_per_s", reading.rate);
   out.member("mean_bytes_per_s", reading.mean).member("eta_s", reading.eta_s);
   put_optional(out, "name", reading.name);
+  if (reading.item != 0) out.member("item", reading.item).member("items", reading.items);
   out.end_object();
   return line;
 }

@@ -31,6 +31,8 @@ struct Reading {
   double mean = 0;                ///< bytes per second over the phase
   std::optional<double> eta_s{};  ///< nothing while no byte has moved
   std::string name{};             ///< Progress::name
+  std::uint64_t item = 0;         ///< Progress::item
+  std::uint64_t items = 0;
 };
 
 /// Turns reports into readings. Times are seconds on any steady clock; no clock inside.
@@ -51,6 +53,8 @@ class Meter {
   std::uint64_t done_ = 0;
   std::uint64_t total_ = 0;
   std::string name_;
+  std::uint64_t item_ = 0;
+  std::uint64_t items_ = 0;
   std::deque<Sample> samples_;  // four a second, of the last 10 s: at most 42
 };
 

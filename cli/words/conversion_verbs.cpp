@@ -149,8 +149,8 @@ Verb convert_verb() {
                .guesses = {"weights-only", "no-config", "no-tokenizer"},
                .seldom = true},
               {.name = "virtual",
-               .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; for the universal "
-                       "format",
+               .help = "copy no tensors: DST refers to the files of SRC, which must stay unchanged; needs --to "
+                       "ckpt",
                .guesses = {"reference", "no-copy", "lazy"}},
               dry_run_flag(),
               {.name = "overwrite",

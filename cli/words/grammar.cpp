@@ -122,11 +122,11 @@ Verb ls_verb() {
                  .value = "KEY",
                  .help = "name (default; numbers by value), size (largest first), or file (order in the files)",
                  .choices = {"name", "size", "file"}},
-                {.name = "glob",
-                 .value = "PATTERN",
-                 .help = "only names that match, e.g. 'model.layers.*.mlp.*'",
+                {.name = "only",
+                 .value = "WHAT",
+                 .help = "list only weights, optim, or names that match a pattern, e.g. 'model.layers.*'",
                  .repeatable = true,
-                 .guesses = {"filter", "only", "name", "include"}},
+                 .guesses = {"include", "filter", "select", "glob", "name"}},
                 {.name = "dtype", .value = "DTYPE", .help = "only tensors of this dtype: bf16, fp32, i64, ..."},
                 {.name = "depth", .value = "N", .help = "with --tree: at most N levels"},
                 {.name = "objects",
@@ -140,8 +140,8 @@ Verb ls_verb() {
                 named_in_flag()},
       .examples = {{"ckpt ls model.safetensors", "all tensors"},
                    {"ckpt ls runs/exp7 --tree --depth 3", "where the bytes are"},
-                   {"ckpt ls runs/exp7 --sort size --glob '*.weight'", "the largest weights first"},
-                   {"ckpt ls runs/exp7 --objects --glob '*.lr'", "the learning rates"},
+                   {"ckpt ls runs/exp7 --sort size --only '*.weight'", "the largest weights first"},
+                   {"ckpt ls runs/exp7 --objects --only '*.lr'", "the learning rates"},
                    {"ckpt ls runs/exp7 -q | wc -l", "how many"}},
       .exit_codes = {10, 11, 12, 13, 15, 16, 17},
       .main_verb = true,
@@ -303,13 +303,14 @@ std::vector<Verb> make_verbs() {
        .most_arguments = 1,
        .summary = "Show help for a command or topic: exit-codes, formats, profiles, units, environment",
        .examples = {{"ckpt help convert", "options and examples"}, {"ckpt help exit-codes", "all exit codes"}}});
-  out.push_back({.name = "explain",
-                 .arguments = "ID",
-                 .least_arguments = 1,
-                 .most_arguments = 1,
-                 .summary = "Explain an error id",
-                 .examples = {{"ckpt explain E1503", "what a checksum mismatch means"}},
-                 .exit_codes = {10}});
+  out.push_back(
+      {.name = "explain",
+       .arguments = "ID",
+       .least_arguments = 1,
+       .most_arguments = 1,
+       .summary = "Explain an error id or an exit code",
+       .examples = {{"ckpt explain E1503", "what a checksum mismatch means"}, {"ckpt explain 14", "an exit code"}},
+       .exit_codes = {10}});
   out.push_back({.name = "version", .summary = "Print the version; with --json also formats and features"});
   out.push_back(
       {.name = "completion",
@@ -400,7 +401,7 @@ Completes completes(const Verb& verb, const Flag& flag) {
   if (flag.value.empty() || !allowed_values(flag).empty()) return Completes::nothing;
   if (flag.name == "run") return Completes::runs;
   if (flag.name == "tag" && verb.name == "list") return Completes::tags;  // a filter, not a new tag
-  if (flag.name == "glob" || flag.name == "only" || flag.name == "slice") return Completes::tensors;
+  if (flag.name == "only" || flag.name == "slice") return Completes::tensors;
   if (flag.name == "against") return Completes::checkpoints;
   if (flag.value == "DIR") return Completes::directories;
   if (flag.value == "FILE" || flag.value == "PATH" || flag.name == "out") return Completes::files;

@@ -93,7 +93,9 @@ Verb prune_verb() {
               {.name = "include-corrupt", .help = "allow deleting corrupt checkpoints, except the last one of a run"},
               {.name = "drop-series",
                .value = "N",
-               .help = "allow deleting the last verified checkpoint of superseded series N",
+               .help =
+                   "allow deleting the last verified checkpoint of series N, which a rollback superseded (each rollback "
+                   "starts a series)",
                .repeatable = true},
               lock_timeout_flag(),
           },

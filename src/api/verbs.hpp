@@ -27,7 +27,9 @@ struct Progress {
   std::string phase;
   std::uint64_t done_bytes = 0;
   std::uint64_t total_bytes = 0;
-  std::string name{};  ///< about what is being read or written: a tensor, or a file of the target; "" if not known
+  std::string name{};       ///< about what is being read or written: a tensor, or a file of the target; "" if not known
+  std::uint64_t item = 0;   ///< of several checkpoints in turn, which one, from 1; 0: there is only one
+  std::uint64_t items = 0;  ///< how many
 };
 
 struct ConvertReport;

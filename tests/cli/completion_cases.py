@@ -40,9 +40,9 @@ def case_undelete_is_offered_what_is_in_the_trash(sh):
 def case_tensor_names_are_those_of_the_first_argument(sh):
     store = make_store(sh)
     tensors = sorted(sh.run("ls", sh.checkpoint(OURS), "-q").out.split())
-    check(sorted(names(sh, "tensors", "ls", sh.checkpoint(OURS), "--glob")) == tensors, "other names")
+    check(sorted(names(sh, "tensors", "ls", sh.checkpoint(OURS), "--only")) == tensors, "other names")
     check(sorted(names(sh, "tensors", "export", "--verify", "read", "llama@12", *store, "--only")) == tensors, "by name in a store")
-    check(names(sh, "tensors", "ls", "nowhere", "--glob") == [] and names(sh, "tensors") == [], "not silent")
+    check(names(sh, "tensors", "ls", "nowhere", "--only") == [] and names(sh, "tensors") == [], "not silent")
 
 
 def case_completion_writes_nothing(sh):
@@ -51,7 +51,7 @@ def case_completion_writes_nothing(sh):
     before = sorted(str(path) for path in sh.directory.rglob("*"))
     names(sh, "runs", "prune", "--store", "st")
     names(sh, "checkpoints", "pin", "--store", "st")
-    names(sh, "tensors", "ls", "st/llama/step-000000003.g1", "--glob")
+    names(sh, "tensors", "ls", "st/llama/step-000000003.g1", "--only")
     check(sorted(str(path) for path in sh.directory.rglob("*")) == before, "something was written")
     sh.run("--help", not_out="^  complete ")
     sh.run("-h", not_out="^  complete ")
@@ -84,7 +84,7 @@ def case_bash_completes_names(sh):
     check(complete("ckpt", "policy", "s") == ["show", "simulate"] and complete("ckpt", "policy", "show", "s") == ["st"], "not the store after the action")
     check(complete("ckpt", "policy", "init", "--preset", "p") == ["production"], "no preset")
     check("llama@12" in complete("ckpt", "verify", "llama@12", "--against", "lla"), "no name after --against")
-    check(complete("ckpt", "ls", "llama", "@", "12", "--glob", "col") == ["column.w"], "no tensor")
+    check(complete("ckpt", "ls", "llama", "@", "12", "--only", "col") == ["column.w"], "no tensor")
 
 
 def case_fish_completes_names(sh):
@@ -106,7 +106,7 @@ def case_fish_completes_names(sh):
     check("st/" in complete("ckpt verify s"), "no path")
     check(complete("ckpt convert a b --to s") == {"safetensors"}, "no format")
     check(complete("ckpt policy s") >= {"show", "simulate"}, "no action")
-    check(complete("ckpt ls llama@12 --glob col") == {"column.w"}, "no tensor")
+    check(complete("ckpt ls llama@12 --only col") == {"column.w"}, "no tensor")
 
 
 # An interactive zsh in a pseudo terminal completes a line, whose candidates go to a file: what it displays may be skipped

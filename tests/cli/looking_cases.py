@@ -138,10 +138,10 @@ def case_ls_objects_shows_values(sh):
     out = sh.run("ls", sh.checkpoint(TRAINER), "--objects", out=[r"^optimizer.param_groups.0.betas.0 +0.9$", r"^scheduler.last_epoch +4$",
                                                                  r"^\d+ values"]).out
     check("model.embed" not in out, "tensors")
-    rows = sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--tsv", "--glob", "*.lr").out.splitlines()
+    rows = sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--tsv", "--only", "*.lr").out.splitlines()
     check(rows[0] == "NAME\tVALUE" and all(row.endswith("lr\t0") for row in rows[1:]) and len(rows) == 3, str(rows))
-    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "-q", "--glob", "scheduler.last*", out=r"^scheduler.last_epoch\n\Z")
-    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--glob", "nothing", code=10, err="no object name matches 'nothing'")
+    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "-q", "--only", "scheduler.last*", out=r"^scheduler.last_epoch\n\Z")
+    sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--only", "nothing", code=10, err="no object matches --only nothing")
     objects = sh.document("ls", sh.checkpoint(TRAINER))["data"]["objects"]
     check({"name": "scheduler.last_epoch", "value": "4"} in objects, str(objects[:3]))
 

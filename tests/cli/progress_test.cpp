@@ -69,6 +69,19 @@ TEST(PlainLine, IsOneWholeLineWithoutCarriageReturn) {
             "ckpt: read+convert 62 %, 9.3/15.0 GiB, 2.10 GiB/s (mean 1.90 GiB/s), ETA 0:03");
 }
 
+TEST(Progress, OfSeveralCheckpointsSaysWhichOneAndEachStartsAfresh) {
+  Meter meter;
+  meter.update({.phase = "verify", .done_bytes = 90, .total_bytes = 100, .item = 1, .items = 15}, 0);
+  meter.update({.phase = "verify", .done_bytes = 95, .total_bytes = 100, .name = "llama@5", .item = 2, .items = 15},
+               10);
+  const Reading reading = meter.read(10);
+  EXPECT_EQ(reading.elapsed_s, 0);
+  EXPECT_EQ(plain_line(reading, SizeStyle::binary).find("ckpt: verify 2 of 15 95 %, "), 0u);
+  EXPECT_EQ(bar_line(reading, SizeStyle::binary, 80).find(" verify 2 of 15  95 % "), 0u);
+  EXPECT_NE(json_line(reading).find(R"("name":"llama@5","item":2,"items":15})"), std::string::npos);
+  EXPECT_EQ(json_line(sample()).find("item"), std::string::npos);
+}
+
 TEST(BarLine, NeverReachesTheLastColumnAndDropsTheLeastUsefulFirst) {
   for (std::size_t width = 20; width < 140; ++width)
     EXPECT_LT(text_width(bar_line(sample(), SizeStyle::binary, width)), width) << width;

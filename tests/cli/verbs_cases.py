@@ -80,8 +80,10 @@ def case_ls_quiet_prints_names_only(sh):
 
 
 def case_ls_filters_and_sorts(sh):
-    names = [r[0] for r in lines(sh.run("ls", "--tsv", sh.checkpoint(TIED), "--glob", "*.mlp.*", "--glob", "*.wte.*"))[1:]]
+    names = [r[0] for r in lines(sh.run("ls", "--tsv", sh.checkpoint(TIED), "--only", "*.mlp.*", "--only", "*.wte.*"))[1:]]
     check(len(names) == 9 and all(".mlp." in n or ".wte." in n for n in names), str(names))
+    roles = {only: {r[4] for r in lines(sh.run("ls", "-l", "--tsv", sh.checkpoint(ZERO2), "--only", only))[1:]} for only in ("weights", "optimizer")}
+    check(roles == {"weights": {"param", "alias"}, "optimizer": {"slot"}}, str(roles))
     sizes = [int(r[3]) for r in lines(sh.run("ls", "--tsv", sh.checkpoint(TIED), "--sort", "size"))[1:]]
     check(sizes == sorted(sizes, reverse=True), str(sizes))
     dtypes = {r[1] for r in lines(sh.run("ls", "--tsv", sh.checkpoint(ZERO2), "--dtype", "bfloat16"))[1:]}
@@ -89,7 +91,7 @@ def case_ls_filters_and_sorts(sh):
 
 
 def case_ls_that_finds_nothing_says_what_there_is(sh):
-    sh.run("ls", sh.checkpoint(TIED), "--glob", "wte", code=10, err=["no tensor name matches 'wte'", r"'\*.mlp.\*', not 'mlp'"])
+    sh.run("ls", sh.checkpoint(TIED), "--only", "wte", code=10, err=["no tensor matches --only wte", r"'\*.mlp.\*', not 'mlp'"])
     sh.run("ls", sh.checkpoint(TIED), "--dtype", "bf16", code=10, err="the checkpoint has f32")
 
 
@@ -103,7 +105,7 @@ def case_ls_tree_sums_the_branches(sh):
 def case_ls_fits_its_schema(sh):
     for name in (ZERO2, TIED, "torch/dcp_all_dtypes", "safetensors/dtypes", "safetensors/no_tensors"):
         sh.document("ls", sh.checkpoint(name))
-    sh.document("ls", sh.checkpoint(TIED), "--glob", "nothing", code=10)
+    sh.document("ls", sh.checkpoint(TIED), "--only", "nothing", code=10)
 
 
 # --- convert ---------------------------------------------------------------------------------------------------------

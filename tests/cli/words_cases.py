@@ -39,7 +39,7 @@ def case_h_is_the_short_help_of_a_command(sh):
 def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
     flags = {
         "convert": "to from only weights dtype shard-size zero-stage dp ep tag fresh-optimizer ranks placement memory threads io dry-run overwrite verify strip-prefix add-prefix",
-        "verify": "quick against finite sample seed from", "inspect": "from files tsv", "ls": "long tree sort glob dtype depth objects tsv quiet",
+        "verify": "quick against finite sample seed from", "inspect": "from files tsv", "ls": "long tree sort only dtype depth objects tsv quiet",
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
@@ -134,6 +134,8 @@ def case_every_id_is_explained(sh):
     sh.run("explain", "E1503", out=[r"^CKPT-E1503: .*exit code 15", "older checkpoint"])
     sh.run("explain", "ckpt-e200", out="^CKPT-E200")
     sh.run("explain", "E9999", code=10, err="unknown error id")
+    sh.run("explain", "14", out=["^exit code 14: no space", "^  CKPT-E1400  "])
+    check(sh.document("explain", "15")["data"]["ids"] == [f"CKPT-E{n}" for n in (1500, 1501, 1502, 1503, 1510, 1511)], "ids of 15")
     document = sh.document("explain", "E1503")
     check(document["data"]["exit_code"] == 15, "another exit code")
 

@@ -235,6 +235,19 @@ class Scrubber {
   const VerifyRequest verify_;
 };
 
+/// Reports progress as that of checkpoint `item` of `items`.
+Session with_item(const Session& session, std::uint64_t item, std::uint64_t items, const std::string& label) {
+  Session out = session;
+  if (!session.progress) return out;
+  out.progress = [&report = session.progress, item, items, label](Progress progress) {
+    progress.item = item;
+    progress.items = items;
+    progress.name = label;
+    report(progress);
+  };
+  return out;
+}
+
 /// The checkpoint at this path, if it is in a store or has marks already. Nothing of the store is read but its run.
 struct InStore {
   std::string store;
@@ -337,11 +350,13 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   out.due = turns.size();
   // Unreadable checkpoints do not count in the share; else they would come first at every run.
   auto left = static_cast<std::uint64_t>(std::ceil(request.share * static_cast<double>(out.total)));
-  Scrubber scrubber(session, request, {.path = {}, .quick = request.quick, .finite = request.finite && !request.quick});
+  const std::uint64_t most = std::min<std::uint64_t>(left, turns.size());
+  const VerifyRequest verify{.path = {}, .quick = request.quick, .finite = request.finite && !request.quick};
   for (Turn& turn : turns) {
     if (left == 0) break;
     std::string label = names.of(turn.entry);
-    CKPT_TRY(ScrubItem item, scrubber.look(std::move(turn)));
+    Session one = with_item(session, out.items.size() + 1, std::max<std::uint64_t>(most, out.items.size() + 1), label);
+    CKPT_TRY(ScrubItem item, Scrubber(one, request, verify).look(std::move(turn)));
     item.label = std::move(label);
     if (item.report) {
       --left;

@@ -9,6 +9,7 @@
 
 #include "api/convert/check.hpp"
 #include "api/convert/existing_target.hpp"
+#include "api/convert/model_facts.hpp"
 #include "api/convert/pool.hpp"
 #include "api/convert/progress_names.hpp"
 #include "api/convert/rank_totals.hpp"
@@ -146,6 +147,7 @@ Result<> Conversion::check_complete() {
 
 Result<> Conversion::select() {
   CKPT_TRY(selection_, ckpt::select(map(), request_));
+  if (request_.dtype) quantisation_ = quantisation(*source_->io, *source_);
   if (!takes_extras_) return {};
   CKPT_TRY(extras_, choose_extras(*source_->io, *source_, request_, *options_.target));
   return {};
@@ -351,6 +353,11 @@ ConvertReport Conversion::describe() const {
   report.notes = findings_for(map, request_, *options_.target);
   report.notes.insert(report.notes.end(), selection_.notes.begin(), selection_.notes.end());
   report_extras(*source_, extras_, report.notes);
+  if (quantisation_)
+    report.notes.push_back({.severity = Severity::warning,
+                            .text = fmt::format("the weights are quantised ({}): --dtype casts only what is stored as "
+                                                "floating point, such as scales",
+                                                *quantisation_)});
   report.partial = selection_.partial || skips_requested(map, request_, *options_.target);
   for (const OldFile& file : replaced_) report.replaced.emplace_back(file.path, file.bytes);
   if (references_) report.referenced_files = references_->paths().size();

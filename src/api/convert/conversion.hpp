@@ -113,6 +113,7 @@ class Conversion {
   bool takes_extras_ = false;
   Selection selection_{};
   std::vector<WantedExtra> extras_{};
+  std::optional<std::string> quantisation_{};  // of the source, if --dtype is given
   Skeleton skeleton_{};
   std::unique_ptr<Plan> plan_{};
   RunOptions run_options_{};

@@ -48,6 +48,18 @@ void append(std::string& out, const std::string& text) {
   out += text;
 }
 
+/// "gptq · 4 bits · groups of 128", by a config.json.
+std::optional<std::string> quantisation(const json::Value& config) {
+  const json::Value* quantised = config.find("quantization_config");
+  if (quantised == nullptr || quantised->object() == nullptr) return std::nullopt;
+  std::string text = member_text(*quantised, "quant_method");
+  for (const std::string_view key : {"bits", "w_bit"})
+    if (const std::string bits = member_text(*quantised, key); !bits.empty()) append(text, bits + " bits");
+  if (const std::string group = member_text(*quantised, "group_size"); !group.empty())
+    append(text, "groups of " + group);
+  return text.empty() ? "yes" : text;
+}
+
 void add_config(const json::Value& config, std::vector<InspectReport::Fact>& out) {
   std::string model = member_text(config, "model_type");
   if (const json::Value* classes = config.find("architectures"); classes != nullptr && classes->array() != nullptr)
@@ -59,15 +71,8 @@ void add_config(const json::Value& config, std::vector<InspectReport::Fact>& out
     if (const std::string text = member_text(config, key); !text.empty())
       append(model, fmt::format("{} {}", text, name));
   if (!model.empty()) out.push_back({"model", model});
-  const json::Value* quantised = config.find("quantization_config");
-  if (quantised == nullptr || quantised->object() == nullptr) return;
-  std::string text = member_text(*quantised, "quant_method");
-  for (const std::string_view key : {"bits", "w_bit"})
-    if (const std::string bits = member_text(*quantised, key); !bits.empty()) append(text, bits + " bits");
-  if (const std::string group = member_text(*quantised, "group_size"); !group.empty())
-    append(text, "groups of " + group);
-  out.push_back({"quantised", fmt::format("{}: tensors hold packed values, not one element per parameter",
-                                          text.empty() ? "yes" : text)});
+  if (const auto text = quantisation(config))
+    out.push_back({"quantised", *text + ": tensors hold packed values, not one element per parameter"});
 }
 
 void add_adapter(const json::Value& config, std::vector<InspectReport::Fact>& out) {
@@ -123,6 +128,11 @@ void add_optimizer(const Map& map, std::vector<InspectReport::Fact>& out) {
 InspectReport::Fact saved_fact(std::int64_t mtime_ns) {
   const std::time_t seconds = mtime_ns / 1'000'000'000;
   return {"saved", fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(seconds))};
+}
+
+std::optional<std::string> quantisation(Io& io, const Source& source) {
+  const auto config = read_settings_file(io, source, "config.json");
+  return config ? quantisation(*config) : std::nullopt;
 }
 
 std::vector<InspectReport::Fact> model_facts(Io& io, const Source& source) {
