@@ -12,6 +12,7 @@
 #include "convert/profile_tensors.hpp"
 #include "format/model/map_rules.hpp"
 #include "format/model/pieced_index.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/model/training_state.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/nearest.hpp"
@@ -165,7 +166,7 @@ class Application {
     }
     const bool single = is_single(slot) && volume(made.shape) != 1;
     Tensor tensor = slot;
-    tensor.name = fmt::format("optimizer.state.{}.{}", made.name, slot.slot);
+    tensor.name = slot_name(made.name, slot.slot);
     tensor.path.clear();
     tensor.parameter = made.name;
     if (!single) tensor.shape = made.shape;

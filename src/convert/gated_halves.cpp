@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "format/model/pieced_index.hpp"
+#include "format/model/slot_name.hpp"
 
 namespace ckpt {
 namespace {
@@ -90,7 +91,7 @@ void join_gated_halves(Map& map) {
       const auto& [name, halves] = *joined->second;
       const auto& [weight, slot] = name;
       const std::size_t rows = rows_of(weight, shapes[t]);
-      tensor.name = slot.empty() ? weight : fmt::format("optimizer.state.{}.{}", weight, slot);
+      tensor.name = slot.empty() ? weight : slot_name(weight, slot);
       tensor.path.clear();
       if (!slot.empty()) tensor.parameter = weight;
       tensor.shape[rows] *= 2;

@@ -2,6 +2,8 @@
 
 #include <string_view>
 
+#include "format/model/slot_name.hpp"
+
 namespace ckpt {
 
 TargetTensors::TargetTensors(const WriteRequest& request) : request_(request) {}
@@ -41,13 +43,8 @@ Tensor TargetTensors::tensor(std::size_t selected) const {
 std::string TargetTensors::parameter_name(const Tensor& source, const std::string& name) const {
   if (const auto found = renamed().find(source.parameter); found != renamed().end()) return found->second;
   // The parameter itself is not selected; a prefix that was added or taken away shows in the slot's new name.
-  constexpr std::string_view kSlotPrefix = "optimizer.state.";
-  const std::string ending = "." + source.slot;
-  const bool regular = source.name == std::string(kSlotPrefix) + source.parameter + ending;
-  if (regular && name.size() > kSlotPrefix.size() + ending.size() && name.starts_with(kSlotPrefix) &&
-      name.ends_with(ending))
-    return name.substr(kSlotPrefix.size(), name.size() - kSlotPrefix.size() - ending.size());
-  return source.parameter;
+  const auto own = parameter_in(name, source.slot);
+  return own && parameter_in(source.name, source.slot) == source.parameter ? std::string(*own) : source.parameter;
 }
 
 }  // namespace ckpt

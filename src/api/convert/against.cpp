@@ -19,6 +19,7 @@
 #include "api/convert/measure.hpp"
 #include "api/convert/only_rule.hpp"
 #include "format/model/same_value.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/model/value_text.hpp"
 #include "format/text/name_list.hpp"
 
@@ -81,13 +82,12 @@ class Names {
     std::unordered_map<std::string_view, std::uint32_t> tensors;
     for (std::uint32_t i = 0; i < map.tensors.size(); ++i) {
       tensors.emplace(map.tensors[i].name, i);
-      if (only.takes(map.tensors[i].role, map.tensors[i].name))
-        add({stripped(map.tensors[i].name, strip_prefix), i, false});
+      if (only.takes(map.tensors[i].role, map.tensors[i].name)) add({stripped(map.tensors[i], strip_prefix), i, false});
     }
     for (const Alias& alias : map.aliases) {
       const auto target = tensors.find(alias.target);
       if (target != tensors.end() && only.takes(map.tensors[target->second].role, alias.name))
-        add({stripped(alias.name, strip_prefix), target->second, true});
+        add({without_prefix(alias.name, strip_prefix), target->second, true});
     }
   }
   const std::vector<Named>& all() const { return all_; }
@@ -117,13 +117,15 @@ class Names {
   }
 
  private:
+  static std::string_view without_prefix(std::string_view name, std::string_view prefix) {
+    return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+  }
   /// A slot carries its parameter's name inside its own.
-  std::string_view stripped(std::string_view name, std::string_view prefix) {
-    constexpr std::string_view kSlot = "optimizer.state.";
-    if (prefix.empty()) return name;
-    if (name.starts_with(prefix)) return name.substr(prefix.size());
-    if (!name.starts_with(kSlot) || !name.substr(kSlot.size()).starts_with(prefix)) return name;
-    return shorter_.emplace_back(std::string(kSlot) + std::string(name.substr(kSlot.size() + prefix.size())));
+  std::string_view stripped(const Tensor& tensor, std::string_view prefix) {
+    if (tensor.role != Role::slot) return without_prefix(tensor.name, prefix);
+    const auto parameter = parameter_in(tensor.name, tensor.slot);
+    if (!parameter || prefix.empty() || !parameter->starts_with(prefix)) return tensor.name;
+    return shorter_.emplace_back(slot_name(parameter->substr(prefix.size()), tensor.slot));
   }
   void add(Named named) {
     if (by_name_.emplace(named.name, all_.size()).second) all_.push_back(named);

@@ -10,12 +10,11 @@
 #include <utility>
 
 #include "api/convert/only_rule.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt {
 namespace {
-
-constexpr std::string_view kSlotPrefix = "optimizer.state.";
 
 /// The root key of nested state above a tensor.
 std::string root_key(const Tensor& tensor) {
@@ -101,9 +100,8 @@ class Selector {
   std::string target_name(const Tensor& tensor) {
     if (tensor.role == Role::blob) return tensor.name;
     if (tensor.role == Role::slot) {
-      const std::string canonical = std::string(kSlotPrefix) + tensor.parameter + "." + tensor.slot;
-      if (tensor.parameter.empty() || tensor.name != canonical) return tensor.name;
-      return std::string(kSlotPrefix) + renamed(tensor.parameter) + "." + tensor.slot;
+      const bool carries_it = parameter_in(tensor.name, tensor.slot) == tensor.parameter;
+      return carries_it ? slot_name(renamed(tensor.parameter), tensor.slot) : tensor.name;
     }
     return weight_name(tensor.name, root_key(tensor));
   }

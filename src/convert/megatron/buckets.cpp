@@ -19,6 +19,7 @@
 #include "convert/megatron/rank_grid.hpp"
 #include "convert/megatron/run_arguments.hpp"
 #include "convert/model_arguments.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
@@ -237,7 +238,7 @@ class BucketState {
       for (std::size_t w = 0; w < weights_.size(); ++w) {
         if (!weights_[w].is_trained) continue;
         const std::string slot = slots_[s] == "param" ? "master" : slots_[s];
-        tensors.push_back({.name = fmt::format("optimizer.state.{}.{}", weights_[w].name, slot),
+        tensors.push_back({.name = slot_name(weights_[w].name, slot),
                            .dtype = dtypes[s],
                            .shape = weights_[w].shape,
                            .role = Role::slot,

@@ -17,6 +17,7 @@
 #include "convert/megatron/rank_part.hpp"
 #include "format/checked.hpp"
 #include "format/hash.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
@@ -222,7 +223,7 @@ class RankMerge {
   }
 
   Tensor slot_tensor(const Part& part, const std::string& slot, Dtype dtype) const {
-    return {.name = fmt::format("optimizer.state.{}.{}", name_of(part), slot),
+    return {.name = ckpt::slot_name(name_of(part), slot),
             .dtype = dtype,
             .shape = whole_shape(part),
             .role = Role::slot,

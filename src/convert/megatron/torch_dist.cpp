@@ -27,6 +27,7 @@
 #include "convert/torch_archive.hpp"
 #include "format/files/yaml.hpp"
 #include "format/hash.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/text/error_context.hpp"
 
 namespace ckpt {
@@ -128,7 +129,7 @@ void assign_slots(std::vector<Tensor>& tensors) {
       tensor.slot = found.slot == "param" || found.slot == "fp32_param" ? "master" : std::move(found.slot);
       if (found.weight.empty()) continue;
       tensor.parameter = std::move(found.weight);
-      std::string usual = fmt::format("optimizer.state.{}.{}", tensor.parameter, tensor.slot);  // as in other formats
+      std::string usual = slot_name(tensor.parameter, tensor.slot);  // as in other formats
       if (usual == tensor.name || !names.take(usual)) continue;
       tensor.name = std::move(usual);
       tensor.path.clear();

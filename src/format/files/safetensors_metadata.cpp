@@ -5,13 +5,13 @@
 #include <array>
 
 #include "format/files/safetensors.hpp"
+#include "format/model/slot_name.hpp"
 #include "format/text/json.hpp"
 #include "format/text/json_writer.hpp"
 
 namespace ckpt::safetensors {
 namespace {
 
-constexpr std::string_view kSlotPrefix = "optimizer.state.";
 constexpr std::array kRoles{Role::param, Role::buffer, Role::slot};
 
 tl::unexpected<Error> wrong(std::string_view key, std::string_view tensor) {
@@ -51,11 +51,10 @@ Result<SavedOffsets> parse_saved_offsets(std::string_view text) {
 }
 
 Facts facts_by_name(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  if (!name.starts_with(kSlotPrefix) || dot <= kSlotPrefix.size() || dot + 1 == name.size()) return {};
-  return {.role = Role::slot,
-          .parameter = std::string(name.substr(kSlotPrefix.size(), dot - kSlotPrefix.size())),
-          .slot = std::string(name.substr(dot + 1))};
+  const std::string_view slot = name.substr(name.rfind('.') + 1);
+  const auto parameter = parameter_in(name, slot);
+  if (slot.empty() || !parameter) return {};
+  return {.role = Role::slot, .parameter = std::string(*parameter), .slot = std::string(slot)};
 }
 
 std::string build_facts(const std::vector<std::pair<std::string_view, Facts>>& tensors) {

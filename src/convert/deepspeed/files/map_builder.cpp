@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "format/model/cut.hpp"
+#include "format/model/slot_name.hpp"
 
 namespace ckpt::deepspeed {
 namespace {
@@ -94,7 +95,7 @@ Map MapBuilder::take() {
 }
 
 Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dtype, Shape shape) {
-  return {.name = "optimizer.state." + parameter + "." + std::string(slot),
+  return {.name = slot_name(parameter, slot),
           .dtype = dtype,
           .shape = std::move(shape),
           .role = Role::slot,
