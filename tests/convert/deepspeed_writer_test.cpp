@@ -413,6 +413,10 @@ TEST(DeepSpeedWriter, OnlyScalersAndFragmentsAreObjectsOfDeepSpeedsClasses) {
   const auto scaled = deepspeed_format().writer->lay_out(request_of(half, {.zero_stage = 1, .dp = 1}));
   ASSERT_TRUE(scaled.has_value()) << scaled.error().message;
   EXPECT_EQ(classes_in(*scaled), (Classes{"DynamicLossScaler", "fragment_address"}));
+  const Map early = golden_deepspeed("zero2_fp16_dp2_v07");
+  const auto of_07 = deepspeed_format().writer->lay_out(request_of(early, {.zero_stage = 1, .dp = 1}));
+  ASSERT_TRUE(of_07.has_value()) << of_07.error().message;
+  EXPECT_EQ(classes_in(*of_07), (Classes{"DynamicLossScaler", "fragment_address"}));
 }
 
 }  // namespace

@@ -202,6 +202,13 @@ TEST(TrainingState, LossScaleIsReadFromEachForm) {
   EXPECT_EQ(fp16.loss_scale->scale, 256);
   EXPECT_EQ(fp16.loss_scale->iteration, 3);
   EXPECT_EQ(fp16.loss_scale->last_overflow, -1);
+  const Map early = golden_map(golden_root("deepspeed/zero2_fp16_dp2_v07"));  // says so by its class alone
+  const TrainingState fp16_of_07 = state_of(early);
+  ASSERT_TRUE(fp16_of_07.loss_scale.has_value());
+  EXPECT_TRUE(fp16_of_07.loss_scale->dynamic);
+  EXPECT_EQ(fp16_of_07.loss_scale->scale, 512);
+  for (const Finding& finding : early.findings)
+    EXPECT_EQ(finding.text.find("different saves"), std::string::npos) << finding.text;
   const Map whole = golden_map(golden_root("deepspeed/zero0_bf16_dp2"));
   const TrainingState zero0 = state_of(whole);
   ASSERT_TRUE(zero0.loss_scale.has_value());

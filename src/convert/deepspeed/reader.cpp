@@ -18,6 +18,7 @@
 #include "convert/deepspeed/files/objects.hpp"
 #include "convert/deepspeed/files/optim_states.hpp"
 #include "convert/deepspeed/files/state_file.hpp"
+#include "convert/deepspeed/files/version.hpp"
 #include "convert/deepspeed/model_parallel/model_parallel.hpp"
 #include "convert/deepspeed/stages/experts.hpp"
 #include "convert/deepspeed/stages/flat_groups.hpp"
@@ -90,6 +91,11 @@ class Reader {
         return require(expected);
       }
       if (head && !model_.param_shapes) {
+        if (is_before(model_.facts.version, 6))
+          return fail(
+              file.error(Errc::unsupported, "DeepSpeed " + model_.facts.version +
+                                                " kept the shapes of parameters elsewhere; files of stages 1 to "
+                                                "3 are read from 0.6 on"));
         return fail(file.error(Errc::corrupt, "param_shapes: missing beside partitioned optimizer states"));
       }
       lead_model_.emplace(std::move(file));
@@ -222,6 +228,8 @@ class Reader {
       for (const auto& [key, value] : group.values) {
         const auto taken = key == "step" ? real_number(&value) : std::nullopt;
         if (!taken || *taken == static_cast<double>(expected)) continue;
+        // Before 0.13 the optimizer takes one step with gradients of zero when it is made.
+        if (is_before(facts.version, 13) && *taken == static_cast<double>(expected + 1)) continue;
         builder_.find(Severity::note,
                       "the optimizer has taken " + fmt::format("{}", *taken) + " steps, but the model states count " +
                           std::to_string(expected) +

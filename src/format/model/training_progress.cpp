@@ -112,7 +112,11 @@ class Progress {
     if (object != nullptr) {
       LossScale& scale = out_.loss_scale.emplace();
       scale.original = object->value;
-      if (const auto* opaque = std::get_if<Opaque>(&object->value.v)) read_fields(opaque->state.get(), scale);
+      const auto* opaque = std::get_if<Opaque>(&object->value.v);
+      if (opaque == nullptr) return;
+      // DeepSpeed before 0.8 says it by the class alone.
+      scale.dynamic = opaque->global.ends_with(".DynamicLossScaler") || opaque->global.ends_with(" DynamicLossScaler");
+      read_fields(opaque->state.get(), scale);
       return;
     }
     Dict fields;

@@ -1,10 +1,13 @@
 #include "convert/deepspeed/stages/partitioned_params.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
 
+#include "convert/deepspeed/files/version.hpp"
 #include "convert/deepspeed/stages/flat_groups.hpp"
 #include "convert/deepspeed/stages/weights.hpp"
 #include "format/checked.hpp"
@@ -152,6 +155,14 @@ Result<PartitionedModel> lay_out_partitioned(MapBuilder& builder, const ModelSta
       // exclude_frozen_parameters removes one name of a tied weight only.
       builder.find(Severity::note, name + ": left out: tied to " + tie->second + ", which was not saved", model.path,
                    name);
+    } else if (is_before(model.facts.version, 9)) {
+      return fail(
+          with_tensor({.code = Errc::incomplete,
+                       .message = fmt::format("{}: its values are in no file: frozen, and DeepSpeed {} stores no "
+                                              "frozen parameters of stage 3",
+                                              name, model.facts.version),
+                       .file = model.path},
+                      name));
     } else {
       return fail(with_tensor(
           {.code = Errc::uncovered, .message = name + ": in the module but in no rank's partition", .file = model.path},

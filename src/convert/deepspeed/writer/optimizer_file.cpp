@@ -280,6 +280,20 @@ ValuePtr number_value(StateArchive& archive, const Value& number) {
   return std::make_shared<Value>(number);
 }
 
+/// The members of an object, with those of `defaults` that it lacks, as an earlier version of its class had none.
+ValuePtr completed(const ValuePtr& state, const Dict& defaults) {
+  const auto* own = state == nullptr ? nullptr : std::get_if<Dict>(&state->v);
+  if (own == nullptr) return state;
+  Dict out = *own;
+  for (const auto& [key, value] : defaults.items) {
+    const auto* name = std::get_if<std::string>(&key->v);
+    if (name != nullptr && member(state.get(), *name) == nullptr) out.items.emplace_back(key, value);
+  }
+  auto made = std::make_shared<Value>();
+  made->v = std::move(out);
+  return made;
+}
+
 bool has_dynamic_scale(const TrainingTarget& target) {
   return target.model_dtype == Dtype::f16 && target.state.loss_scale && target.state.loss_scale->dynamic;
 }
@@ -289,8 +303,6 @@ ValuePtr loss_scaler(const TrainingTarget& target) {
   const auto* original = scale && scale->original ? std::get_if<Opaque>(&scale->original->v) : nullptr;
   const bool dynamic = has_dynamic_scale(target);
   const bool fits = dynamic || (scale && !scale->dynamic && (target.model_dtype == Dtype::f16 || scale->scale == 1));
-  if (original != nullptr && original->global.starts_with(kScalers) && fits)
-    return std::make_shared<Value>(*scale->original);
   auto out = std::make_shared<Value>();
   DictValue fields;
   fields.set("cur_scale", value_of(dynamic ? scale->scale : 1.0));
@@ -309,6 +321,12 @@ ValuePtr loss_scaler(const TrainingTarget& target) {
     auto half = std::make_shared<Value>();
     half->v = Opaque{.global = "torch.float16", .args = nullptr, .state = nullptr};
     fields.set("dtype", std::move(half));
+  }
+  if (original != nullptr && original->global.starts_with(kScalers) && fits) {
+    Opaque kept = *original;
+    kept.state = completed(kept.state, std::get<Dict>(std::move(fields).finish()->v));
+    out->v = std::move(kept);
+    return out;
   }
   out->v = Opaque{.global = std::string(kScalers) + (dynamic ? "DynamicLossScaler" : "LossScaler"),
                   .args = list_of({}, List::Kind::tuple),

@@ -10,6 +10,7 @@
 
 #include "convert/deepspeed/files/files.hpp"
 #include "convert/deepspeed/files/model_parallel_files.hpp"
+#include "convert/deepspeed/files/version.hpp"
 #include "convert/deepspeed/writer/expert_layout.hpp"
 #include "convert/deepspeed/writer/rank_request.hpp"
 #include "convert/deepspeed/writer/state_files.hpp"
@@ -45,6 +46,11 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
     note("the dynamic loss scale is left out: weights are not fp16");
   if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
     note("stage 0 with 16-bit weights is written for optimizers of torch (\"torch_adam\": true), not for FusedAdam");
+  if (target.stage == 0 && target.model_dtype == Dtype::bf16 && is_before(target.version, 18))
+    out.push_back({.severity = Severity::warning,
+                   .text =
+                       "DeepSpeed before 0.18 loads bf16 without ZeRO only as its BF16_Optimizer wrote it: for such a "
+                       "version write --zero-stage 1, which it loads at stage 0 too"});
   if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt convert replaces it");
 }
 
