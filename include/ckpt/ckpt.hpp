@@ -431,11 +431,16 @@ class Run {
     if (const int code = ckpt_latest_usable(run_.get(), &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
   }
-  /// The same of the newest save of one step. Collective.
+  /// The same of the newest save of one step, superseded or not. Collective.
   Result<Checkpoint> step_usable(std::uint64_t step) {
     ckpt_checkpoint* checkpoint = nullptr;
     if (const int code = ckpt_step_usable(run_.get(), step, &checkpoint)) return detail::failure(code);
     return Checkpoint(checkpoint);
+  }
+  /// The caller has read its state from the last checkpoint of latest_usable or step_usable, which only look: its saves
+  /// continue from there, as after load and load_step. Collective.
+  Result<> loaded(const Checkpoint& checkpoint) {
+    return detail::check(ckpt_loaded(run_.get(), checkpoint.checkpoint_.get()));
   }
   /// Waits for saves and drains, and returns the worst outcome that was not yet reported. Collective.
   Result<> close() { return detail::check(ckpt_run_close(run_.release())); }

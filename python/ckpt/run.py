@@ -187,7 +187,7 @@ class Run:
         Returns when everything was copied (with `staging`) or is durable (without). Until then, no thread may change the
         tree or its arrays; afterwards the caller may.
 
-        step     of training, 0 to 2^64 - 1
+        step     of training, 0 to 2^63 - 1
         tree     keys are text without null characters, or integers. Arrays may have any shape, strides and device
         metrics  numbers by name, stored with the checkpoint; `keep` finds the best checkpoints by them
         meta     texts by name, stored with the checkpoint
@@ -226,7 +226,9 @@ class Run:
         """Loads a checkpoint into the arrays of a tree, or into a new tree. Waits for saves in flight first.
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step, to go
-                 back: the next save begins a new series, which supersedes the later checkpoints. `ckpt.open` only looks
+                 back: the first save of this job then begins a new series, which supersedes the later checkpoints; once the
+                 job has saved, only a save of a step that the run has already. A load that fails changes nothing of this.
+                 `ckpt.open` only looks
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
                  the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
                  with jax arrays on the default device
@@ -237,7 +239,7 @@ class Run:
         """
         self._settle()
         with self._lock:
-            wanted = self._agree(lambda: None if step == "latest" else _number_of(int(step)))
+            wanted = self._agree(lambda: None if step == "latest" else _number_of(step))
             with self._usable(wanted) as checkpoint:
                 loading = self._agree(lambda: Loading(checkpoint, into, strict))
                 report = loading.read_of_run(self._open(), wanted, self._ranks)
@@ -361,8 +363,11 @@ class Run:
         return Checkpoint(handle.value)
 
 
-def _number_of(step: int) -> int:
-    number = operator.index(step)
-    if not 0 <= number < 1 << 64:
-        raise errors.usage(f"step {number} is not between 0 and 2^64 - 1")
+def _number_of(step: Any) -> int:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        raise errors.usage(f"step {step!r} is not a whole number") from None
+    if not 0 <= number < 1 << 63:
+        raise errors.usage(f"step {number} is not between 0 and 2^63 - 1")
     return number

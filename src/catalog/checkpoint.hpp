@@ -35,8 +35,9 @@ struct Checkpoint {
   std::string id{};
   std::string run{};
   std::uint64_t series = 0;
-  std::optional<std::uint64_t> series_from{};  ///< the step that its series began from; nothing: supersedes nothing
-  std::uint64_t generation = 0;                ///< counts the commits of a run; 0 = unknown (foreign checkpoints)
+  std::optional<std::uint64_t> series_from{};   ///< the step that its series began from; nothing: supersedes nothing
+  std::optional<std::uint64_t> series_after{};  ///< the series that its series continues, if it is not the one before
+  std::uint64_t generation = 0;                 ///< counts the commits of a run; 0 = unknown (foreign checkpoints)
   std::uint64_t step = 0;
   Time created{};  ///< by the saving machine's clock: informs, never orders
   /// When it came into the store, by the clock of its file system: of an import later than `created`. Where unknown the
@@ -53,7 +54,7 @@ struct Checkpoint {
   std::vector<std::string>
       references{};  ///< checkpoints whose bytes are stored in this one: ids, or paths of virtual ones
   std::vector<std::string> trackers{};  ///< foreign files that name it: "latest"
-  bool resume_source = false;           ///< the checkpoint that the running job started from
+  bool resume_source = false;           ///< of its run, a trainer has loaded it last
   /// It was restored from the trash: until then no policy deletes it.
   std::optional<Time> undeleted_until{};
   bool marks_unreadable = false;  ///< its marks cannot be read

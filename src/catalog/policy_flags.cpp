@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "catalog/metric_order.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/quantity.hpp"
@@ -38,9 +39,10 @@ Result<std::chrono::milliseconds> positive_duration(std::string_view text) {
 Result<> read_best(Rule& rule, std::string_view text) {
   rule.count = 1;
   std::string_view name = text;
+  std::optional<bool> is_higher;
   for (const std::string_view mode : {":min", ":max"}) {
     if (!name.ends_with(mode)) continue;
-    rule.better = mode == ":max" ? Rule::Better::higher : Rule::Better::lower;
+    is_higher = mode == ":max";
     name.remove_suffix(4);
     break;
   }
@@ -50,6 +52,7 @@ Result<> read_best(Rule& rule, std::string_view text) {
   }
   if (name.empty()) return fail(Errc::usage, fmt::format("'{}' lacks a metric, e.g. loss:3", text));
   rule.metric = name;
+  rule.better = is_higher.value_or(is_higher_better(name)) ? Rule::Better::higher : Rule::Better::lower;
   return {};
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "catalog/metric_order.hpp"
+
 namespace ckpt::catalog {
 namespace {
 
@@ -106,13 +108,6 @@ std::string ranking_metric(const std::vector<std::string>& metrics) {
   if (found == named.end()) found = first([](std::string_view name) { return contains(name, "loss"); });
   if (found == named.end()) found = named.begin();
   return found == named.end() ? std::string() : *found;
-}
-
-bool is_higher_better(std::string_view metric) {
-  constexpr std::array<std::string_view, 9> kHigher{"acc", "bleu", "rouge",  "f1",    "score",
-                                                    "auc", "prec", "recall", "reward"};
-  return !contains(metric, "loss") &&
-         std::ranges::any_of(kHigher, [&](std::string_view word) { return contains(metric, word); });
 }
 
 std::string preset_text(Preset preset, const Recorded& recorded) {

@@ -26,8 +26,6 @@ struct Recorded {
 /// The metric that a research policy ranks by: a validation loss before others, then the first; "" if there is none
 /// that a policy file can name.
 std::string ranking_metric(const std::vector<std::string>& metrics);
-/// Whether a greater value of the metric is better, by its name: "accuracy", "bleu".
-bool is_higher_better(std::string_view metric);
 
 /// The text of a policy file, with a comment for each line. A rule on a metric stops prune until the metric is
 /// recorded, so without one `best` is a comment.

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "catalog/interval_toml.hpp"
+#include "catalog/metric_order.hpp"
 #include "catalog/policy_flags.hpp"
 #include "catalog/toml_table.hpp"
 #include "catalog/toml_text.hpp"
@@ -114,6 +115,7 @@ Result<> read_best_rule(TomlTable& table, Rule& rule) {
       {{"drop", Rule::Missing::drop}, {"keep", Rule::Missing::keep}}};
   static constexpr std::array<std::pair<std::string_view, Rule::Nan>, 2> nan{
       {{"worst", Rule::Nan::worst}, {"missing", Rule::Nan::missing}}};
+  rule.better = is_higher_better(rule.metric) ? Rule::Better::higher : Rule::Better::lower;
   CKPT_CHECK(read_choice(table, "mode", modes, rule.better));
   CKPT_CHECK(read_choice(table, "missing", missing, rule.missing));
   return read_choice(table, "nan", nan, rule.nan);
@@ -352,7 +354,7 @@ Result<> read_short_best(const toml::table& source, const std::string& file, Rul
   rule.count = 1;
   CKPT_CHECK(read_count(table, "n", rule.count));
   CKPT_TRY(const auto lower, table.boolean("lower"));
-  rule.better = lower.value_or(true) ? Rule::Better::lower : Rule::Better::higher;
+  rule.better = lower.value_or(!is_higher_better(*metric)) ? Rule::Better::lower : Rule::Better::higher;
   return table.finish();
 }
 

@@ -35,6 +35,7 @@ struct SeriesBirth {
   std::string run{};
   std::uint64_t series = 0;
   std::optional<std::uint64_t> from{};
+  std::optional<std::uint64_t> after{};
   Time began{};
 };
 

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string_view>
+#include <utility>
 
 namespace ckpt::catalog {
 namespace {
 
 struct Birth {
   std::optional<std::uint64_t> from{};
+  std::optional<std::uint64_t> after{};
   std::optional<Time> began{};
   bool known = false;  ///< known from the catalog, rather than computed from the rest of the series
 };
@@ -21,7 +24,28 @@ void begin_from(Birth& birth, const std::optional<std::uint64_t>& from) {
   if (from) birth.from = std::max(birth.from.value_or(0), *from);
 }
 
+Lineage lineage_of_births(const Births& births) {
+  std::vector<SeriesStart> starts;
+  for (const auto& [series, birth] : births) starts.push_back({series, birth.from, birth.after});
+  return lineage_of(std::move(starts));
+}
+
 }  // namespace
+
+Lineage lineage_of(std::vector<SeriesStart> starts) {
+  std::ranges::sort(starts, std::ranges::greater(), &SeriesStart::series);
+  Lineage out;
+  std::optional<SeriesStart> last;  // the last one that continues an earlier series than the one before it
+  for (const SeriesStart& one : starts) {
+    if (last && one.series > *last->after && one.from) {
+      out.left_behind.emplace(one.series, last->series);
+      continue;
+    }
+    out.standing.push_back(one);
+    if (one.after && one.from && *one.after < one.series) last = one;
+  }
+  return out;
+}
 
 std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> checkpoints,
                                                   std::span<const SeriesBirth> births) {
@@ -36,6 +60,7 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     run.members.push_back(i);
     Birth& birth = run.births[one.series];
     begin_from(birth, one.series_from);
+    if (!birth.after) birth.after = one.series_after;
     // Imports were saved long before; their grace begins with the commit.
     const Time began = std::max(one.created, one.committed);
     birth.began = std::min(birth.began.value_or(began), began);
@@ -45,6 +70,7 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     if (run == runs.end()) continue;
     Birth& birth = run->second.births[born.series];
     begin_from(birth, born.from);
+    if (!birth.after) birth.after = born.after;
     birth.began = birth.known ? std::min(*birth.began, born.began) : born.began;
     birth.known = true;
   }
@@ -55,11 +81,16 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
                      [&](std::size_t a, std::size_t b) { return checkpoints[a].series > checkpoints[b].series; });
     // Later series that could be the first to supersede a step, the earliest of them last: a series with a lower start
     // and a lower number hides others, so the starts ascend towards the end.
+    const Lineage lineage = lineage_of_births(run.births);
     std::vector<const Birth*> later;
     auto birth = run.births.rbegin();
     for (const std::size_t i : run.members) {
+      if (const auto left = lineage.left_behind.find(checkpoints[i].series); left != lineage.left_behind.end()) {
+        out[i] = run.births.at(left->second).began;
+        continue;
+      }
       for (; birth != run.births.rend() && birth->first > checkpoints[i].series; ++birth) {
-        if (!birth->second.from) continue;
+        if (!birth->second.from || lineage.left_behind.contains(birth->first)) continue;
         while (!later.empty() && *later.back()->from >= *birth->second.from) later.pop_back();
         later.push_back(&birth->second);
       }

@@ -12,6 +12,7 @@
 
 #include "catalog/scan/marks.hpp"
 #include "catalog/store_builder.hpp"
+#include "engine/store/inbox.hpp"
 #include "support/fault_io.hpp"
 
 namespace ckpt {
@@ -61,6 +62,29 @@ TEST_F(Prune, DeletesTheOldestOfFour) {
   EXPECT_EQ(report.trashed, 1U);
   EXPECT_FALSE(is_there(1));
   EXPECT_TRUE(is_there(2));
+}
+
+TEST_F(Prune, WhatAJobHasLoadedLastStaysUnlessThePolicySaysOtherwise) {
+  const auto loaded = [this](std::uint64_t step, int minute) {
+    const Mark mark{.kind = Mark::Kind::restored, .at = kNow - std::chrono::minutes(minute)};
+    ASSERT_TRUE(catalog::write_mark(store_.io(), path(step) + "/marks", mark));
+    drop_note(store_.io(), parent_path(path(step)), base_name(path(step)), "restored " + std::to_string(minute));
+  };
+  const auto kept = [this] {
+    std::vector<std::uint64_t> out;
+    const PrunePlan plan = planned(request("1"));
+    for (const auto& part : plan.parts)
+      for (std::size_t i = 0; i < part.entries.size(); ++i)
+        if (part.retention.decisions[i].action == catalog::Action::keep) out.push_back(part.checkpoints[i].step);
+    std::ranges::sort(out);
+    return out;
+  };
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{4}));
+  loaded(3, 9);
+  loaded(1, 5);
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{1, 4}));
+  loaded(3, 2);  // once more
+  EXPECT_EQ(kept(), (std::vector<std::uint64_t>{3, 4}));
 }
 
 TEST_F(Prune, WhatWasPinnedTaggedReplacedOrReferredToSinceThePlanStays) {

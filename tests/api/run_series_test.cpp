@@ -66,6 +66,85 @@ TEST_F(RunSeries, WhatCannotBeReadIsNotCountedAmongTheNewestThatAreRead) {
   for (std::size_t i = 0; i < 7; ++i) EXPECT_EQ((*seen)[i].run.has_value(), i == 4 || i == 5) << i;
 }
 
+TEST_F(RunSeries, OnlyALoadDecidesWhereSavesContinueNotALook) {
+  on_ranks({}, [](ckpt::Run& run) {
+    for (const std::uint64_t step : {10u, 20u, 30u, 40u}) ASSERT_TRUE(save_step(run, step));
+  });
+  on_ranks({}, [](ckpt::Run& run) {
+    ASSERT_TRUE(run.load({}, true, {}, 20));
+    ASSERT_TRUE(run.usable());
+    ASSERT_TRUE(run.usable(40));
+    EXPECT_FALSE(run.load({}, true, {}, 7));
+    ASSERT_TRUE(save_step(run, 25));
+  });
+  EXPECT_EQ(run_of(run_ + "/step-000000025.g5").series_from, 20u);
+  on_ranks({}, [](ckpt::Run& run) {
+    ASSERT_TRUE(run.load({}, true));
+    ASSERT_TRUE(run.usable(10));
+    EXPECT_FALSE(run.load({}, true, {}, 7));
+    ASSERT_TRUE(save_step(run, 30));
+  });
+  EXPECT_EQ(run_of(run_ + "/step-000000030.g6").series, 1u);
+  on_ranks({}, [](ckpt::Run& run) {  // which has read the tensors by itself
+    const auto seen = run.usable(10);
+    ASSERT_TRUE(seen);
+    const auto other = run.usable(25);
+    ASSERT_TRUE(other);
+    EXPECT_EQ(run.loaded(**seen).error().code, Errc::usage);
+    ASSERT_TRUE(run.loaded(**other));
+    ASSERT_TRUE(save_step(run, 26));
+  });
+  const universal::Run last = run_of(run_ + "/step-000000026.g7");
+  EXPECT_EQ(last.series, 2u);
+  EXPECT_EQ(last.series_from, 25u);
+}
+
+TEST_F(RunSeries, WhoGoesBackToWhatWasSupersededStandsOnItAgain) {
+  const auto save_after = [&](std::uint64_t loaded, std::vector<std::uint64_t> steps) {
+    on_ranks({}, [&](ckpt::Run& run) {
+      ASSERT_TRUE(run.load({}, true, {}, loaded));
+      for (const std::uint64_t step : steps) ASSERT_TRUE(save_step(run, step));
+    });
+  };
+  on_ranks({}, [](ckpt::Run& run) {
+    for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(run, step));
+  });
+  save_after(10, {15, 25});
+  save_after(30, {40, 50});
+  for (const char* name : {"/step-000000040.g6", "/step-000000050.g7"}) {
+    EXPECT_EQ(run_of(run_ + name).series_from, 30u);
+    EXPECT_EQ(run_of(run_ + name).series_after, 0u);
+  }
+  const auto usable_without = [&](const std::string& lost) {
+    lose_data(run_ + lost);
+    std::uint64_t out = 0;
+    on_ranks({}, [&](ckpt::Run& run) {
+      const auto found = run.usable();
+      ASSERT_TRUE(found) << found.error().message;
+      out = (*found)->step();
+    });
+    return out;
+  };
+  EXPECT_EQ(usable_without("/step-000000050.g7"), 40u);
+  EXPECT_EQ(usable_without("/step-000000040.g6"), 30u) << "25 is of the branch that was left";
+}
+
+TEST_F(RunSeries, ARunBehindALinkStaysTheSameWhenAStoreIsMadeAboveIt) {
+  fs::create_directories(directory_.path() + "/real");
+  fs::create_directory_symlink("real", directory_.path() + "/lnk");
+  const std::string linked = directory_.path() + "/lnk/run";
+  with_runs(
+      JobLayout{}, linked, {}, [](std::size_t) { return series_io(); },
+      [&](std::size_t, auto run) {
+        ASSERT_TRUE(run) << run.error().message;
+        ASSERT_TRUE(save_step(**run, 1));
+        fs::create_directories(directory_.path() + "/.ckpt/inbox");
+        const auto second = save_step(**run, 2);
+        EXPECT_TRUE(second) << second.error().message;
+      });
+  EXPECT_TRUE(fs::exists(directory_.path() + "/real/run/step-000000002.g2/manifest.json"));
+}
+
 TEST_F(RunSeries, ARollBackLeavesTheLaterStepsOfTheOldSeriesBehind) {
   on_ranks({}, [](ckpt::Run& run) {
     for (const std::uint64_t step : {10u, 20u, 30u}) ASSERT_TRUE(save_step(run, step));

@@ -256,6 +256,15 @@ TEST_F(NamesTest, LatestIsByGenerationAndNeverSupersededOrDamaged) {
   EXPECT_EQ(found("a@latest~x"), "200");
 }
 
+TEST_F(NamesTest, LatestFollowsTheSeriesThatAJobWentBackTo) {
+  store_.put("a", 100, 1);
+  store_.put("a", 200, 2);
+  store_.put("a", 150, 3, {.series = 1, .series_from = 100});
+  store_.put("a", 210, 4, {.series = 2, .series_from = 200, .series_after = 0});
+  EXPECT_EQ(found("a@latest"), "step-000000210.g4");
+  EXPECT_EQ(found("a@latest~1"), "step-000000200.g2") << "150 is superseded";
+}
+
 TEST_F(NamesTest, BestIsLowestUnlessSaidOtherwise) {
   mark(store_.put("a", 1, 1), {.kind = Mark::Kind::metric, .name = "loss", .value = 2});
   mark(store_.put("a", 2, 2), {.kind = Mark::Kind::metric, .name = "loss", .value = 1});
@@ -267,6 +276,10 @@ TEST_F(NamesTest, BestIsLowestUnlessSaidOtherwise) {
   EXPECT_NE(message_.find("did you mean 'loss'"), std::string::npos) << message_;
   mark(store_.put("a", 5, 5), {.kind = Mark::Kind::metric, .name = "acc", .value = 1});
   EXPECT_EQ(found("a@best"), "200") << "which metric?";
+  mark(store_.put("b", 1, 1), {.kind = Mark::Kind::metric, .name = "acc", .value = 0.5});
+  mark(store_.put("b", 2, 2), {.kind = Mark::Kind::metric, .name = "acc", .value = 0.25});
+  EXPECT_EQ(found("b@best"), "step-000000001.g1") << "of an accuracy the highest";
+  EXPECT_EQ(found("b@best:acc:min"), "step-000000002.g2");
 }
 
 TEST_F(NamesTest, TagsAndIdsMustMeanOne) {

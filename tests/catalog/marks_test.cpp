@@ -74,34 +74,18 @@ TEST_F(MarksTest, ReadsBackEveryMemberOfEveryKind) {
     EXPECT_TRUE(name.starts_with("/run/")) << name << " lies outside the checkpoint";
 }
 
-TEST_F(MarksTest, OnceMeansTheFirstTimeAndNobodyWaits) {
-  const Mark first{.kind = Mark::Kind::restored, .text = "first"};
-  ASSERT_TRUE(io_->make_dir(kDirectory));
-  {
-    const auto other = disk_.io();
-    const auto held = other->lock(kDirectory, LockMode::exclusive);
-    ASSERT_TRUE(held);
-    EXPECT_FALSE(write_mark_once(*io_, kDirectory, first).value()) << "another process writes it";
-    EXPECT_TRUE(read().marks.empty());
-  }
-  EXPECT_TRUE(write_mark_once(*io_, kDirectory, first).value());
-  EXPECT_FALSE(write_mark_once(*io_, kDirectory, {.kind = Mark::Kind::restored, .text = "later"}).value());
-  ASSERT_EQ(read().marks.size(), 1U);
-  EXPECT_EQ(read().marks[0].text, "first");
-}
-
 TEST_F(MarksTest, WhatIsBeingDeletedTakesNoMarkAndLosesNone) {
   const Mark pin{.kind = Mark::Kind::pin, .name = "p"};
   ASSERT_TRUE(write_mark(*io_, kDirectory, pin));
   const auto deleter = disk_.io();
   const auto held = deleter->lock("/run/step", LockMode::exclusive);
   ASSERT_TRUE(held);
-  for (const Mark::Kind kind : {Mark::Kind::pin, Mark::Kind::tag, Mark::Kind::metric, Mark::Kind::verified}) {
+  for (const Mark::Kind kind :
+       {Mark::Kind::pin, Mark::Kind::tag, Mark::Kind::metric, Mark::Kind::verified, Mark::Kind::restored}) {
     const auto written = write_mark(*io_, kDirectory, {.kind = kind, .name = "late"});
     ASSERT_FALSE(written);
     EXPECT_EQ(exit_code(written.error().code), 11);
   }
-  EXPECT_EQ(write_mark_once(*io_, kDirectory, {.kind = Mark::Kind::restored}).error().code, Errc::locked);
   EXPECT_EQ(remove_mark(*io_, kDirectory, Mark::Kind::pin, "p").error().code, Errc::locked);
   EXPECT_TRUE(write_mark(*io_, kDirectory, {.kind = Mark::Kind::note, .name = "by the holder"}, Holding::ours));
   EXPECT_EQ(read().marks.size(), 2U);

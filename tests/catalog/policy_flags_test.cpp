@@ -57,6 +57,19 @@ TEST(PolicyFlags, EachFlagOfPruneIsARuleOrALimit) {
   EXPECT_EQ(policy.trash.purge_early_when_free_below->percent, 2.0);
 }
 
+TEST(PolicyFlags, TheBestOfAMetricGoesByItsNameUnlessSaid) {
+  for (const auto& [text, better] : {std::pair("loss:2", Rule::Better::lower),
+                                     {"eval/acc:2", Rule::Better::higher},
+                                     {"acc:2:min", Rule::Better::lower},
+                                     {"loss:max", Rule::Better::higher},
+                                     {"accuracy_loss", Rule::Better::lower},
+                                     {"F1", Rule::Better::higher}}) {
+    Policy policy;
+    ASSERT_TRUE(add_flag(policy, "keep-best", text)) << text;
+    EXPECT_EQ(policy.keep.front().better, better) << text;
+  }
+}
+
 TEST(PolicyFlags, EveryFlagIsKnown) {
   for (const std::string& flag : policy_flags())
     EXPECT_EQ(error_of(flag, "\n").find("no such flag"), std::string::npos) << flag;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "catalog/history.hpp"
+#include "catalog/metric_order.hpp"
 #include "catalog/policy_toml.hpp"
 #include "catalog/report/policy_text.hpp"
 

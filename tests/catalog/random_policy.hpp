@@ -95,6 +95,7 @@ inline std::vector<Checkpoint> any_history() {
   Duration clock = kDay;
   std::uint64_t series[2] = {0, 0};
   std::optional<std::uint64_t> from[2];
+  std::optional<std::uint64_t> after[2];
   std::uint64_t step[2] = {0, 0};
   std::uint64_t generation[2] = {0, 0};
   const bool foreign = chance(10);
@@ -104,8 +105,10 @@ inline std::vector<Checkpoint> any_history() {
     if (chance(8)) {  // a later series: from an earlier step, or one that supersedes nothing
       ++series[r];
       from[r].reset();
+      after[r].reset();
       if (chance(75)) from[r] = step[r] = step[r] - std::min<std::uint64_t>(step[r], pick<std::uint64_t>(0, 6));
       if (!from[r]) step[r] = pick<std::uint64_t>(0, 5);
+      if (from[r] && chance(30)) after[r] = pick<std::uint64_t>(0, series[r] - 1);  // back to what was superseded
     }
     step[r] += chance(10) ? 0 : pick<std::uint64_t>(1, 4);
     clock += chance(6) ? kHour * pick(-30, 30) : kMinute * pick(0, 300);
@@ -114,6 +117,7 @@ inline std::vector<Checkpoint> any_history() {
     one.run = r == 0 ? "r" : "q";
     one.series = series[r];
     one.series_from = from[r];
+    one.series_after = after[r];
     one.generation = foreign ? 0 : ++generation[r];
     one.foreign = foreign;
     if (chance(20)) one.committed = one.created + kHour * pick(-5, 60);

@@ -70,11 +70,30 @@ class Model {
     }
     return out;
   }
-  /// The first later series that began before this step.
+  std::optional<std::uint64_t> after_of(const std::string& run, std::uint64_t series) const {
+    for (const Checkpoint& one : all_) {
+      if (one.run == run && one.series == series && one.series_after) return one.series_after;
+    }
+    for (const SeriesBirth& birth : situation_.births) {
+      if (birth.run == run && birth.series == series && birth.after) return birth.after;
+    }
+    return std::nullopt;
+  }
+  /// The later series that has left this one behind: it continues an earlier one, and was not left behind itself.
+  std::optional<std::uint64_t> left_by(const std::string& run, std::uint64_t series) const {
+    if (!from_of(run, series)) return std::nullopt;
+    for (std::uint64_t later = series + 1; later < 60; ++later) {
+      const auto after = after_of(run, later);
+      if (after && *after < series && from_of(run, later) && !left_by(run, later)) return later;
+    }
+    return std::nullopt;
+  }
+  /// The later series that left its series behind, or the first that began before this step.
   std::optional<Time> superseded(const Checkpoint& one) const {
+    if (const auto later = left_by(one.run, one.series)) return began(one.run, *later);
     for (std::uint64_t series = one.series + 1; series < 60; ++series) {
       const auto from = from_of(one.run, series);
-      if (from && one.step > *from) return began(one.run, series);
+      if (from && one.step > *from && !left_by(one.run, series)) return began(one.run, series);
     }
     return std::nullopt;
   }

@@ -55,7 +55,8 @@ std::vector<SeriesBirth> births_of(const std::vector<Checkpoint>& all, std::vect
     });
     if (same == known.end()) {
       const Time began = std::max(one.created, one.committed);
-      known.push_back({.run = one.run, .series = one.series, .from = one.series_from, .began = began});
+      known.push_back(
+          {.run = one.run, .series = one.series, .from = one.series_from, .after = one.series_after, .began = began});
     } else {
       same->began = std::min(same->began, std::max(one.created, one.committed));
     }

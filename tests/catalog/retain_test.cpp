@@ -226,6 +226,30 @@ TEST(Retain, AStaleHigherStepDoesNotWinAfterARollBack) {
   EXPECT_EQ(trashed(decided(all, tags), all), (Steps{1000}));
 }
 
+TEST(Retain, GoingBackToWhatWasSupersededLeavesTheOtherBranchBehind) {
+  // 100 to 500; back to 200: 250, 260; then on from 500: 600.
+  std::vector<Checkpoint> all = hourly({100, 200, 300, 400, 500, 250, 260, 600});
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].generation = i + 1;
+  for (std::size_t i = 5; i < 7; ++i) {
+    all[i].series = 1;
+    all[i].series_from = 200;
+  }
+  all[7].series = 2;
+  all[7].series_from = 500;
+  EXPECT_EQ(kept(decided(all, last(9)), all), (Steps{100, 200, 250, 260, 600})) << "as far as series_from tells";
+  all[7].series_after = 0;
+  EXPECT_EQ(kept(decided(all, last(9)), all), (Steps{100, 200, 300, 400, 500, 600}));
+  // The other way round once more: series 3 from 260.
+  all.push_back(all[7]);
+  all[8].id += "b";
+  all[8].step = 270;
+  all[8].generation = 9;
+  all[8].series = 3;
+  all[8].series_from = 260;
+  all[8].series_after = 1;
+  EXPECT_EQ(kept(decided(all, last(9)), all), (Steps{100, 200, 250, 260, 270}));
+}
+
 TEST(Retain, TheGraceOfWhatIsSupersededCountsFromTheCommit) {
   std::vector<Checkpoint> all = hourly({1000, 2000, 1500, 1600});
   for (std::size_t i = 2; i < 4; ++i) {  // imported today, of last week, and one of 1971

@@ -32,6 +32,7 @@ class StoreBuilder {
   struct Options {
     std::uint64_t series = 0;
     std::optional<std::uint64_t> series_from{};
+    std::optional<std::uint64_t> series_after{};
     std::uint64_t weights_bytes = 8192;
     std::uint64_t optim_bytes = 16384;
     std::string created = "2026-01-02T03:04:05.678000000Z";
@@ -63,6 +64,7 @@ class StoreBuilder {
     manifest.run = universal::Run{.name = run,
                                   .series = options.series,
                                   .series_from = options.series_from,
+                                  .series_after = options.series_after,
                                   .generation = generation,
                                   .parent = options.parent};
     manifest.meta.step = step;

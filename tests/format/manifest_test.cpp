@@ -33,7 +33,7 @@ Manifest sample() {
                    .framework_version = "0.16.4",
                    .user = {{"note", "a \"quoted\" \n line"}}};
   manifest.nested = true;
-  manifest.run = {"big run", 2, 40, 7, std::string(32, 'a')};
+  manifest.run = {"big run", 2, 40, 1, 7, std::string(32, 'a')};
   manifest.layouts.push_back(
       {.kind = Layout::Kind::mesh,
        .mesh = {{{"pp", 2}, {"tp", 2}, {"dp", 4}, {"cp", 1}, {"ep", 2}}},
@@ -271,6 +271,7 @@ TEST(Manifest, EveryBrokenRuleIsCorrupt) {
                          {R"("features":{)", R"("feature":{)"},
                          {R"("series":2)", R"("series":null)"},
                          {R"("series_from":40)", R"("series_from":-1)"},
+                         {R"("series_after":1)", R"("series_after":"1")"},
                          {R"("generation":7)", R"("generations":7)"},
                          {R"("parent":"a)", R"("parent":"A)"},
                          {R"("run":"big run")", R"("run":7)"},

@@ -270,6 +270,32 @@ def test_a_damaged_checkpoint_is_skipped(run_path):
             run.load(2)
 
 
+def test_a_look_or_a_load_that_fails_does_not_change_where_saves_continue(run_path):
+    tree = {"w": numpy.arange(3.0)}
+    with ckpt.Run(run_path) as run:
+        for step in (100, 200, 300):
+            run.save(step, tree)
+    with ckpt.Run(run_path) as run:
+        run.load(200)
+        assert run.latest == 300
+        with pytest.raises(ckpt.NotFound):
+            run.load("latest", into={"other": 1})
+        run.save(250, tree)
+    with ckpt.Run(run_path) as run:
+        assert run.latest == 250
+        run.load()
+        with pytest.raises(ckpt.NotFound):
+            run.load(100, into={"other": 1})
+        run.save(260, tree)
+        for wrong in (200.9, "200", "best"):
+            with pytest.raises(ckpt.Usage):
+                run.load(wrong)
+    with ckpt.Run(run_path) as run:
+        assert run.latest == 260
+    listed = {each.step: each.series for each in ckpt.list(os.path.dirname(run_path)).checkpoints}
+    assert listed == {100: 0, 200: 0, 300: 0, 250: 1, 260: 1}
+
+
 def test_after_going_back_to_a_step_the_newest_is_what_follows_it(run_path):
     with ckpt.Run(run_path) as run:
         for step in (10, 20, 30):

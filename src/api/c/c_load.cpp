@@ -134,6 +134,15 @@ int ckpt_step_usable(ckpt_run* run, uint64_t step, ckpt_checkpoint** checkpoint)
   return guarded([&] { return open_usable(run, step, checkpoint); });
 }
 
+int ckpt_loaded(ckpt_run* run, const ckpt_checkpoint* checkpoint) {
+  return guarded([&]() -> Result<> {
+    CKPT_CHECK(need(run, "the run"));
+    CKPT_CHECK(run->owner.check());
+    CKPT_CHECK(need(checkpoint, "the checkpoint"));
+    return run->opened->run->loaded(*checkpoint->checkpoint);
+  });
+}
+
 int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_checkpoint** checkpoint) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(path, "the path"));

@@ -24,8 +24,8 @@ bool is_same_entry(const Entry& seen, const Entry& known) {
   const catalog::Checkpoint& a = seen.checkpoint;
   const catalog::Checkpoint& b = known.checkpoint;
   return a.id == b.id && a.state == b.state && a.tags == b.tags && same_metrics(a, b) && a.series == b.series &&
-         a.series_from == b.series_from && a.created == b.created && seen.revision == known.revision &&
-         seen.directory == known.directory;
+         a.series_from == b.series_from && a.series_after == b.series_after && a.created == b.created &&
+         seen.revision == known.revision && seen.directory == known.directory;
 }
 
 RecheckedCheckpoint look_at(Session& session, const std::string& store, const Entry& known) {

@@ -98,15 +98,17 @@ Result<std::unique_ptr<Checkpoint>> CheckpointChoice::next(std::vector<std::stri
     if (path.empty()) {
       // A trainer that finds no checkpoint starts over; one that has lost them all must not.
       if (skipped.empty()) {
-        return fail({.code = Errc::not_found,
-                     .message = fmt::format("{}: no {}", options_.run_directory, wanted()),
-                     .file = options_.run_directory});
+        return fail(
+            {.code = Errc::not_found,
+             .message = fmt::format("{}: no {}", options_.run_directory, wanted()),
+             .file = options_.run_directory,
+             .hint = options_.step ? "'ckpt list --trash' shows deleted ones, and 'ckpt undelete' restores them" : ""});
       }
       return fail(
           {.code = Errc::corrupt,
            .message = fmt::format("{}: no usable {}; {} tried", options_.run_directory, wanted(), skipped.size()),
            .file = options_.run_directory,
-           .hint = "the newest one: " + skipped.front()});
+           .hint = (options_.step ? "the reason: " : "the newest one: ") + skipped.front()});
     }
     std::unique_ptr<Checkpoint> opened;
     auto verdict = agree_after(comm_, options_.patience, [&]() -> Result<> {
@@ -139,8 +141,11 @@ void CheckpointChoice::note_skipped(const std::string& path, const Error& why,
                                     std::vector<std::string>& skipped) const {
   skipped.push_back(why.message);
   if (!options_.log) return;
-  options_.log(fmt::format("{}: cannot be used, trying the {}: {}", options_.names_paths ? path : base_name(path),
-                           options_.names_paths ? "next copy or the previous one" : "previous one", why.message));
+  const std::string name = options_.names_paths ? path : base_name(path);
+  const std::string_view next = options_.step          ? ""
+                                : options_.names_paths ? ", trying the next copy or the previous one"
+                                                       : ", trying the previous one";
+  options_.log(fmt::format("{}: cannot be used{}: {}", name, next, why.message));
 }
 
 Result<> CheckpointChoice::skip(const std::string& path, const Error& why, std::vector<std::string>& skipped) const {

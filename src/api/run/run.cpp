@@ -16,6 +16,7 @@
 #include "convert/foreign_names.hpp"
 #include "engine/comm/agree_after.hpp"
 #include "engine/comm/equal_on_all.hpp"
+#include "engine/io/real_path.hpp"
 #include "engine/run/run.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
@@ -42,7 +43,8 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
                                        const std::string& run_directory, Run::Options options) {
   std::unique_ptr<Run> run(new Run);
   run->options_ = std::move(options);
-  run->run_directory_ = join_path(run_directory, "");
+  // Saves follow no link below a store: what this run is called is decided once.
+  run->run_directory_ = join_path(without_links(run_directory), "");
   if (!run->options_.local_directory.empty()) {
     run->options_.local_directory = join_path(run->options_.local_directory, "");
   }
@@ -210,14 +212,22 @@ Result<std::unique_ptr<Checkpoint>> Run::loaded_checkpoint(Io& io) const {
   return checkpoint;
 }
 
-/// Marks the checkpoint as loaded, which proves that it loads. Once, if the store can be written; not for a copy that
-/// exists only in the local tier. Rank 0.
-void Run::mark_restored(const Checkpoint& checkpoint) {
-  const std::string name = base_name(checkpoint.path());
-  if (checkpoint.path() != join_path(run_directory_, name)) return;
-  const auto marked = catalog::write_mark_once(*io_, catalog::marks_path(checkpoint.path(), false),
-                                               {.kind = catalog::Mark::Kind::restored, .at = now()}, foreign_names());
-  if (marked && *marked) drop_note(*io_, run_directory_, name, "restored");
+/// Marks the checkpoint as loaded last, which proves that it loads, if the store can be written; not for a copy that
+/// exists only in the local tier, nor a part of one. Collective; rank 0 marks.
+Result<> Run::mark_restored(const Checkpoint& checkpoint, bool is_whole) {
+  const auto mark = [&]() -> Result<> {
+    const std::string name = base_name(checkpoint.path());
+    if (checkpoint.path() != join_path(run_directory_, name)) return {};
+    const catalog::Mark loaded{.kind = catalog::Mark::Kind::restored, .at = now()};
+    const auto marked = catalog::write_mark(*io_, catalog::marks_path(checkpoint.path(), false), loaded,
+                                            catalog::Holding::lease, foreign_names());
+    if (marked)
+      drop_note(*io_, run_directory_, name, fmt::format("restored {}", loaded.at->time_since_epoch().count()));
+    return {};
+  };
+  std::function<Result<>()> work;
+  if (comm_->is_root() && is_whole) work = mark;
+  return agree_after(*comm_, options_.patience, work);
 }
 
 /// The local directory, if it holds complete checkpoints; with several nodes each has a part.
@@ -253,8 +263,18 @@ Result<std::unique_ptr<Checkpoint>> Run::usable(std::optional<std::uint64_t> ste
   CheckpointChoice choice = new_choice(step);
   CKPT_CHECK(choice.list(mine));
   CKPT_TRY(auto checkpoint, choice.next(skipped));
-  note_loaded(*checkpoint, choice.listed());
+  usable_path_ = checkpoint->path();
+  at_usable_ = choice.listed();
   return checkpoint;
+}
+
+Result<> Run::loaded(const Checkpoint& checkpoint) {
+  if (checkpoint.path() != usable_path_)
+    return fail({.code = Errc::usage,
+                 .message = checkpoint.path() + ": not the checkpoint that this run was asked for last",
+                 .file = checkpoint.path()});
+  note_loaded(checkpoint, at_usable_);
+  return mark_restored(checkpoint, true);
 }
 
 Result<std::vector<std::uint64_t>> Run::steps() {
@@ -290,14 +310,7 @@ Result<Run::Loaded> Run::load(std::span<const NamedRead> reads, bool partial, co
     loaded.step = checkpoint->step();
     loaded.report = std::move(outcome.report);
     note_loaded(*checkpoint, choice.listed());
-    std::function<Result<>()> mark;
-    if (comm_->is_root() && loaded.report.missing.empty()) {
-      mark = [&]() -> Result<> {
-        mark_restored(*checkpoint);
-        return {};
-      };
-    }
-    CKPT_CHECK(agree_after(*comm_, options_.patience, mark));
+    CKPT_CHECK(mark_restored(*checkpoint, loaded.report.missing.empty()));
     return loaded;
   }
 }

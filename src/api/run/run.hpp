@@ -77,11 +77,14 @@ class Run {
   /// Waits for saves in flight; returns the worst unreported failure of any save. Collective; the last call.
   Result<> close();
 
-  /// The newest checkpoint that opens, and is not superseded; with `step` the newest save of it, superseded or not.
-  /// Collective.
+  /// The newest checkpoint that opens, and is not superseded; with `step` the newest save of it, superseded or not. Only
+  /// a look: what the job saves next does not depend on it. Collective.
   /// errors  not_found: there is none; corrupt: none is usable; io: the run cannot be listed; usage: the ranks differ in
   ///         `step`
   Result<std::unique_ptr<Checkpoint>> usable(std::optional<std::uint64_t> step = {}, const Result<>& mine = {});
+  /// The caller has loaded a checkpoint that `usable` returned by itself, which then counts as loaded. Collective.
+  /// errors  usage: it is not the last one that `usable` returned
+  Result<> loaded(const Checkpoint& checkpoint);
   /// The steps of the run's checkpoints, newest save first, each once, as rank 0 sees them. Collective.
   /// errors  io: the run cannot be listed
   Result<std::vector<std::uint64_t>> steps();
@@ -113,7 +116,7 @@ class Run {
   Result<> finish_drains(std::vector<std::string>& skipped);
   Result<> agree_on_options();
   void note_loaded(const Checkpoint& checkpoint, const RunSeries& at_load);
-  void mark_restored(const Checkpoint& checkpoint);
+  Result<> mark_restored(const Checkpoint& checkpoint, bool is_whole);
 
   Options options_{};
   std::string run_directory_{};
@@ -125,6 +128,8 @@ class Run {
   std::optional<SaveSchedule> schedule_{};
   std::uint64_t last_step_ = 0;  // of the save that was begun
   std::optional<SaveSeries> series_{};
+  std::string usable_path_{};  // of the checkpoint that `usable` returned last; "" before
+  RunSeries at_usable_{};      // the run as it was listed for it
   std::optional<ReplicaLoad> replica_load_{};
   std::optional<ExitReport> exit_report_{};
   std::unique_ptr<Saver> saver_{};  // last: its threads use the above

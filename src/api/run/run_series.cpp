@@ -41,11 +41,14 @@ Result<std::vector<catalog::SeriesBirth>> deleted_series(Io& io, const std::stri
   return out;
 }
 
-void add_series(RunSeries& out, std::uint64_t series, const std::optional<std::uint64_t>& from) {
+void add_series(RunSeries& out, const catalog::SeriesStart& start) {
+  const auto& [series, from, after] = start;
   if (series > out.greatest) {
     out.greatest = series;
     out.from.reset();
+    out.after.reset();
   }
+  if (series == out.greatest && !out.after) out.after = after;
   // Where two disagree on its beginning, the later step supersedes less.
   if (series == out.greatest && from) out.from = std::max(out.from.value_or(0), *from);
 }
@@ -67,11 +70,14 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
   std::vector<catalog::Checkpoint> checkpoints;
   for (const RunCheckpoint& one : out.standing) {
     const universal::Run run = one.run.value_or(universal::Run{});
-    if (one.run) add_series(out, run.series, run.series_from);
-    checkpoints.push_back({.series = run.series, .series_from = run.series_from, .step = one.name.step});
+    if (one.run) add_series(out, {run.series, run.series_from, run.series_after});
+    checkpoints.push_back({.series = run.series,
+                           .series_from = run.series_from,
+                           .series_after = run.series_after,
+                           .step = one.name.step});
   }
   for (catalog::SeriesBirth& birth : births) {
-    add_series(out, birth.series, birth.from);
+    add_series(out, {birth.series, birth.from, birth.after});
     birth.run.clear();  // that of `checkpoints`
   }
   const auto since = catalog::superseded_since(checkpoints, births);
@@ -81,12 +87,15 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
 }
 
 universal::Run stay_in_series(const std::string& run_directory, const RunSeries& known) {
-  return {.name = base_name(run_directory), .series = known.greatest, .series_from = known.from};
+  return {.name = base_name(run_directory),
+          .series = known.greatest,
+          .series_from = known.from,
+          .series_after = known.after};
 }
 
-universal::Run begin_series(const std::string& run_directory, const RunSeries& known,
-                            std::optional<std::uint64_t> from) {
-  return {.name = base_name(run_directory), .series = known.greatest + 1, .series_from = from};
+universal::Run begin_series(const std::string& run_directory, const RunSeries& known, std::optional<std::uint64_t> from,
+                            std::optional<std::uint64_t> after) {
+  return {.name = base_name(run_directory), .series = known.greatest + 1, .series_from = from, .series_after = after};
 }
 
 std::string superseding_note(const universal::Run& series, std::uint64_t step) {

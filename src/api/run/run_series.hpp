@@ -20,6 +20,7 @@ struct RunSeries {
   std::vector<bool> superseded{};         ///< for each of `standing`; false if its series is not known
   std::uint64_t greatest = 0;             ///< over all manifests and deletion records that were read
   std::optional<std::uint64_t> from{};    ///< the step that the greatest series began from
+  std::optional<std::uint64_t> after{};   ///< the series that it continues, if it is not the one before
 
   std::uint64_t newest_generation() const { return standing.empty() ? 0 : standing.front().name.generation; }
 };
@@ -32,9 +33,10 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
 /// Run entry of the next manifest if it continues the run's newest series; commit sets the generation.
 universal::Run stay_in_series(const std::string& run_directory, const RunSeries& known);
 
-/// The same if it begins a series. `from`: supersedes checkpoints of later steps; nothing: supersedes nothing.
-universal::Run begin_series(const std::string& run_directory, const RunSeries& known,
-                            std::optional<std::uint64_t> from);
+/// The same if it begins a series. `from`: supersedes checkpoints of later steps; nothing: supersedes nothing. `after`: the
+/// series that it continues, if later ones had left that behind.
+universal::Run begin_series(const std::string& run_directory, const RunSeries& known, std::optional<std::uint64_t> from,
+                            std::optional<std::uint64_t> after = {});
 
 /// For people: `series` begins and supersedes the checkpoints after `step`.
 std::string superseding_note(const universal::Run& series, std::uint64_t step);

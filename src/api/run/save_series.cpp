@@ -13,7 +13,10 @@ void SaveSeries::note_loaded(Loaded loaded, RunSeries at_load) {
   const auto known = std::ranges::find_if(at_load_.standing, [&](const RunCheckpoint& one) {
     return one.id == loaded_->id || std::ranges::count(one.copies, loaded_->path) != 0;
   });
+  loaded_superseded_ = false;
   if (known == at_load_.standing.end()) return;
+  const auto place = static_cast<std::size_t>(known - at_load_.standing.begin());
+  loaded_superseded_ = place < at_load_.superseded.size() && at_load_.superseded[place];
   loaded_generation_ = known->name.generation;
   loaded_series_ = known->run ? known->run->series : 0;
 }
@@ -25,10 +28,14 @@ universal::Run SaveSeries::after_load(const RunSeries& now) const {
   const bool others = now.newest_generation() > at_load_.newest_generation() || now.greatest > at_load_.greatest;
   if (!went_back() && now.greatest == loaded_series_) return stay_in_series(run_directory_, now);
   const bool supersedes = went_back() && !others;
-  universal::Run series = begin_series(run_directory_, now, supersedes ? std::optional(step) : std::nullopt);
+  const std::optional<std::uint64_t> from = supersedes ? std::optional(step) : std::nullopt;
+  const bool continues = supersedes && loaded_superseded_;
+  universal::Run series =
+      begin_series(run_directory_, now, from, continues ? std::optional(loaded_series_) : std::nullopt);
   if (!log_) return series;
   if (supersedes) {
-    log_(superseding_note(series, step));
+    log_(superseding_note(series, step) +
+         (continues ? "; what had superseded this step is superseded itself, and steps up to it count again" : ""));
   } else {
     log_(fmt::format("series {} begins and supersedes nothing: {}", series.series,
                      others ? fmt::format("another process has saved to the run since step {} was loaded", step)

@@ -48,7 +48,8 @@ class SaveSeries {
   RunSeries at_load_{};
   std::uint64_t loaded_generation_ = 0;
   std::uint64_t loaded_series_ = 0;
-  bool loaded_since_ = false;  ///< the decision
+  bool loaded_superseded_ = false;  ///< at the load, by a later series
+  bool loaded_since_ = false;       ///< the decision
   std::optional<universal::Run> series_{};
 };
 

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::string_view kFile = "catalog.sqlite";
 constexpr std::string_view kDamaged = ".damaged";
-constexpr std::string_view kPolicyName = "ckpt.toml";
 
 /// Moves away a file that is damaged or not a database: the next opening makes a new one, and the old one can still be
 /// examined.
@@ -43,7 +42,7 @@ Result<> make_catalog_file(Io& io, const std::string& file) {
 }
 
 bool is_store(Io& io, const std::string& store) {
-  return io.stat(join_path(store, kStoreDirectory)).has_value() || io.stat(join_path(store, kPolicyName)).has_value();
+  return io.stat(join_path(store, kStoreDirectory)).has_value() || io.stat(join_path(store, kPolicyFile)).has_value();
 }
 
 /// Whether the run is in a store of its own, below this directory.
@@ -54,12 +53,15 @@ bool is_in_other_store(Io& io, const std::string& store, const std::string& run)
   }
 }
 
-/// Whether there is a checkpoint of ours that is in no other store.
+/// Whether runs with checkpoints of ours, which are in no other store, are right here: further above, other stores may
+/// be meant.
 Result<bool> holds_own(Io& io, const std::string& store, Database& database) {
   return asked(database.file(), [&]() -> Result<bool> {
     SQLite::Statement runs(database.sqlite(), "SELECT DISTINCT run FROM checkpoints WHERE is_foreign=0");
-    while (runs.executeStep())
-      if (!is_in_other_store(io, store, runs.getColumn(0).getString())) return true;
+    while (runs.executeStep()) {
+      const std::string run = runs.getColumn(0).getString();
+      if (run != "." && run.find('/') == std::string::npos && !is_in_other_store(io, store, run)) return true;
+    }
     return false;
   });
 }

@@ -11,6 +11,8 @@
 
 #include "catalog/index/rows.hpp"
 #include "catalog/index/sqlite.hpp"
+#include "catalog/metric_order.hpp"
+#include "catalog/superseded.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/parse_number.hpp"
@@ -77,16 +79,18 @@ Result<std::string> run_of(Database& database, const std::string& name, const st
 Result<std::string> newest_name(Database& database, const std::string& name, const std::string& run,
                                 std::uint64_t before) {
   return asked(database.file(), [&]() -> Result<std::string> {
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> births;
+    std::vector<SeriesStart> starts;
     SQLite::Statement begun(database.sqlite(),
-                            "SELECT series, max(series_from) FROM checkpoints WHERE run=?1 AND series_from IS NOT NULL "
-                            "GROUP BY series");
+                            "SELECT series, max(series_from), max(series_after) FROM checkpoints "
+                            "WHERE run=?1 AND series_from IS NOT NULL GROUP BY series");
     Binder(begun).add(run);
     while (begun.executeStep()) {
       Columns row(begun);
       const std::uint64_t series = row.natural();
-      births.emplace_back(series, row.natural());
+      const std::uint64_t from = row.natural();
+      starts.push_back({series, from, row.optional_natural()});
     }
+    const Lineage lineage = lineage_of(std::move(starts));
     SQLite::Statement select(database.sqlite(), "SELECT name, series, step, state FROM checkpoints WHERE run=?1 " +
                                                     newest_first(database, run));
     Binder(select).add(run);
@@ -97,8 +101,10 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
       const std::uint64_t series = row.natural();
       const std::uint64_t step = row.natural();
       const std::uint64_t state = row.natural();
-      const bool superseded = std::any_of(
-          births.begin(), births.end(), [&](const auto& birth) { return birth.first > series && birth.second < step; });
+      const bool superseded =
+          lineage.left_behind.contains(series) || std::ranges::any_of(lineage.standing, [&](const SeriesStart& start) {
+            return start.series > series && *start.from < step;
+          });
       if (superseded || state < static_cast<std::uint64_t>(State::committed)) continue;
       if (left-- == 0) return found;
     }
@@ -135,7 +141,7 @@ Result<Entry> by_step(Database& database, const std::string& name, const std::st
 }
 
 Result<Entry> by_metric(Database& database, const std::string& name, const std::string& run, std::string metric,
-                        bool higher) {
+                        std::optional<bool> is_higher) {
   CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = [](const Entry& entry) {
                                                      return !entry.checkpoint.metrics.empty() &&
                                                             entry.checkpoint.state >= State::committed;
@@ -154,6 +160,7 @@ Result<Entry> by_metric(Database& database, const std::string& name, const std::
     }
     metric = *metrics.begin();
   }
+  const bool higher = is_higher.value_or(is_higher_better(metric));
   const Entry* best = nullptr;
   double best_value = 0;
   for (const Entry& entry : entries) {  // newest first: of equal ones the newest
@@ -297,12 +304,20 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
     return by_directory(database, name, run, directory);
   }
-  if (word == kBest) return by_metric(database, name, run, best ? best->metric : "", best && best->higher);
+  if (word == kBest) {
+    return best ? by_metric(database, name, run, best->metric, best->higher)
+                : by_metric(database, name, run, "", std::nullopt);
+  }
   if (word.starts_with(std::string(kBest) + ":")) {
     std::string metric = word.substr(kBest.size() + 1);
-    const bool higher = metric.ends_with(":max");
-    if (higher || metric.ends_with(":min")) metric.resize(metric.size() - 4);
-    return by_metric(database, name, run, std::move(metric), higher);
+    std::optional<bool> is_higher;
+    if (metric.ends_with(":max") || metric.ends_with(":min")) {
+      is_higher = metric.ends_with(":max");
+      metric.resize(metric.size() - 4);
+    } else if (best && best->metric == metric) {
+      is_higher = best->higher;
+    }
+    return by_metric(database, name, run, std::move(metric), is_higher);
   }
   CKPT_TRY(auto directory, select_entries(database, {.run = run, .name = word}));
   if (!directory.empty()) return std::move(directory.front());

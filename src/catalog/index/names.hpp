@@ -60,7 +60,7 @@ class ShortNames {
 /// The same of the newest save of a step.
 std::string short_name(std::string_view run, std::uint64_t step);
 
-/// The order of `@best` if the name does not give it: by the store's policy for a run.
+/// The order of `@best` if the name does not give it: by the store's policy for a run; without one, is_higher_better.
 struct BestMetric {
   std::string metric{};
   bool higher = false;

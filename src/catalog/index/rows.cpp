@@ -14,7 +14,7 @@ namespace {
 
 // The order of take_row and of store_entry.
 constexpr const char* kColumns =
-    "run, name, id, series, series_from, generation, step, created, state, reason, bytes, optimizer_bytes, "
+    "run, name, id, series, series_from, series_after, generation, step, created, state, reason, bytes, optimizer_bytes, "
     "weights_bytes, optim_bytes, blobs_bytes, objects_bytes, index_bytes, files, format, is_foreign, layout, "
     "framework, "
     "parent, revision, plan_s, stage_s, write_s, ranks, marks_unreadable, is_link, inode, mtime_ns, marks_inode, "
@@ -43,6 +43,7 @@ Entry take_row(Columns& row) {
   checkpoint.id = row.text();
   checkpoint.series = row.natural();
   checkpoint.series_from = row.optional_natural();
+  checkpoint.series_after = row.optional_natural();
   checkpoint.generation = row.natural();
   checkpoint.step = row.natural();
   checkpoint.created = row.time();
@@ -238,7 +239,7 @@ void insert_row(SQLite::Statement& insert, const Entry& entry) {
   const Checkpoint& checkpoint = entry.checkpoint;
   Binder row(insert);
   row.add(checkpoint.run).add(entry.name).add(checkpoint.id).add(checkpoint.series).add(checkpoint.series_from);
-  row.add(checkpoint.generation).add(checkpoint.step).add(checkpoint.created);
+  row.add(checkpoint.series_after).add(checkpoint.generation).add(checkpoint.step).add(checkpoint.created);
   row.add(static_cast<std::uint64_t>(checkpoint.state)).add(entry.reason);
   row.add(checkpoint.bytes).add(checkpoint.optimizer_bytes);
   for (const std::uint64_t bytes : entry.class_bytes) row.add(bytes);
@@ -258,7 +259,7 @@ void insert_row(SQLite::Statement& insert, const Entry& entry) {
 }
 
 std::string placeholders() {
-  constexpr int kColumnCount = 38;
+  constexpr int kColumnCount = 39;
   std::string out = "?1";
   for (int i = 2; i <= kColumnCount; ++i) out += ",?" + std::to_string(i);
   return out;
@@ -548,7 +549,7 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
       }
     }
     SQLite::Statement restored(database.sqlite(),
-                               "SELECT run, max(step) FROM states JOIN checkpoints USING (checkpoint) "
+                               "SELECT run, step, max(at) FROM states JOIN checkpoints USING (checkpoint) "
                                "WHERE states.state='restored' GROUP BY run ORDER BY run");
     for (std::size_t at = 0; restored.executeStep();) {
       Columns row(restored);

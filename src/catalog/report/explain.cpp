@@ -227,7 +227,7 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
       return out;
     }
     case Cause::resume_source:
-      return named("guard.resume_source", "the running job started from it");
+      return named("guard.resume_source", "a trainer loaded it last");
     case Cause::min_age:
       return named("guard.min_age", fmt::format("younger than {} (min_age)", duration_text(policy.guard.min_age)));
     case Cause::min_keep:

@@ -48,7 +48,7 @@ void add_pressure(Lines& out, const Policy& policy) {
 void add_guard(Lines& out, const Guard& guard) {
   if (guard.newest != 0) out.add("guard", newest_text(guard.newest, ""));
   if (guard.newest_verified != 0) out.add("guard", newest_text(guard.newest_verified, "verified "));
-  if (guard.resume_source) out.add("guard", "the checkpoint that the running job started from stays");
+  if (guard.resume_source) out.add("guard", "the checkpoint that a trainer loaded last stays");
   if (guard.min_age > Duration{})
     out.add("guard", fmt::format("checkpoints younger than {} stay", duration_text(guard.min_age)));
   if (guard.min_keep > 1) out.add("guard", fmt::format("at least {} checkpoints of each run stay", guard.min_keep));

@@ -71,6 +71,7 @@ void take_manifest(Entry& entry, const universal::Manifest& manifest) {
   if (manifest.run) {
     checkpoint.series = manifest.run->series;
     checkpoint.series_from = manifest.run->series_from;
+    checkpoint.series_after = manifest.run->series_after;
     entry.parent = manifest.run->parent;
   }
   if (const auto created = parse_time(manifest.created)) checkpoint.created = *created;

@@ -229,20 +229,6 @@ Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Hold
   return replace_shared_file(io, join_path(directory, file.name), file.text);
 }
 
-Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names) {
-  CKPT_TRY(const MarkFile file, mark_file(mark));
-  const std::string path = join_path(directory, file.name);
-  if (io.stat(path)) return false;
-  CKPT_TRY(const auto lease, Lease::take(io, parent_path(directory), names));
-  CKPT_TRY(const auto marks, hold_marks(io, directory));
-  auto held = io.lock(directory, LockMode::exclusive);
-  if (!held && held.error().code == Errc::locked) return false;
-  if (!held) return fail(std::move(held).error());
-  if (io.stat(path)) return false;
-  CKPT_CHECK(replace_file(io, path, file.text));
-  return true;
-}
-
 Result<bool> remove_mark(Io& io, const std::string& directory, Mark::Kind kind, std::string_view name,
                          const ForeignNames& names, Holding holding) {
   std::unique_ptr<Lease> lease;

@@ -21,6 +21,9 @@
 /// everything before it; marks of earlier releases, without one, are read too.
 namespace ckpt::catalog {
 
+/// The name of the note with the time at which `verify --all` has checked a checkpoint without checksums.
+inline constexpr std::string_view kScrubNote = "verify --all";
+
 struct Mark {
   enum class Kind : std::uint8_t {
     pin,       ///< never delete this; until a date, or permanently. `name`: which pin, `text`: why
@@ -28,7 +31,7 @@ struct Mark {
     note,      ///< `text`; `name` distinguishes several
     metric,    ///< `name`, `value`
     verified,  ///< every digest was read again; `value` other than 1: damage was found, described in `text`
-    restored,  ///< a trainer has loaded it, on all of its ranks: the first time
+    restored,  ///< a trainer has loaded it, on all of its ranks: the last time
     /// `name`: the path of a virtual checkpoint that refers to files of this one (reference_marks.hpp), or the id of
     /// another one whose bytes are stored in this one
     reference,
@@ -84,11 +87,6 @@ enum class Holding : std::uint8_t {
 /// errors   as mark_file; locked: the checkpoint is being deleted or replaced; io, no_space, not_found
 Result<> write_mark(Io& io, const std::string& directory, const Mark& mark, Holding holding = Holding::lease,
                     const ForeignNames& names = {});
-
-/// Writes a mark if there is none of its kind and name. False if there is one, or if another process is writing one:
-/// several jobs may record the same fact.
-/// errors  as write_mark; unsupported: no locks here
-Result<bool> write_mark_once(Io& io, const std::string& directory, const Mark& mark, const ForeignNames& names = {});
 
 /// Removes a mark; false if there is none. Durable on return.
 /// errors  locked, as write_mark; io; not_durable: it is removed

@@ -75,6 +75,7 @@ SeriesBirth birth_of(const TrashEntry& entry) {
   return {.run = entry.run,
           .series = record.series,
           .from = record.series_from,
+          .after = record.series_after,
           .began = std::max(record.created, record.committed.value_or(record.created))};
 }
 

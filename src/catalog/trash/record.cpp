@@ -75,6 +75,7 @@ std::string record_text(const TrashRecord& record) {
   if (!record.dropped.empty()) put_text("dropped", record.dropped);
   if (record.recycled) put("recycled", true);
   if (record.series_from) put("series_from", *record.series_from);
+  if (record.series_after) put("series_after", *record.series_after);
   put("created_ms", ms_of(record.created));
   if (record.committed) put("committed_ms", ms_of(*record.committed));
   put("deleted_ms", ms_of(record.deleted));
@@ -104,6 +105,9 @@ Result<TrashRecord> parse_record(std::string_view text) {
   CKPT_TRY(out.series, natural_of(root, "series"));
   if (root.find("series_from") != nullptr) {
     CKPT_TRY(out.series_from, natural_of(root, "series_from"));
+  }
+  if (root.find("series_after") != nullptr) {
+    CKPT_TRY(out.series_after, natural_of(root, "series_after"));
   }
   if (root.find("dropped") != nullptr) {
     CKPT_TRY(out.dropped, text_of(root, "dropped"));

@@ -24,6 +24,7 @@ struct TrashRecord {
   std::uint64_t step = 0;
   std::uint64_t series = 0;
   std::optional<std::uint64_t> series_from{};  ///< what it superseded stays superseded
+  std::optional<std::uint64_t> series_after{};
   Time created{};
   std::optional<Time> committed{};  ///< when it came into the store; missing in records of earlier releases
   std::uint64_t bytes = 0;          ///< that its removal frees

@@ -20,4 +20,17 @@ std::optional<std::string> real_path(const std::string& path) {
   return find_real_path(path).value_or(std::nullopt);
 }
 
+std::string without_links(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::path made;
+  bool any = false;
+  for (const auto& part : std::filesystem::path(path)) {
+    made /= part;
+    any = any || std::filesystem::is_symlink(made, ignored);
+  }
+  if (!any) return path;
+  const auto real = std::filesystem::weakly_canonical(path, ignored);
+  return ignored || real.empty() ? path : real.string();
+}
+
 }  // namespace ckpt

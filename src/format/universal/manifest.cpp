@@ -181,6 +181,9 @@ Result<std::optional<Run>> read_run(const json::Value& root) {
   if (root.find("series_from") != nullptr) {
     CKPT_TRY(run.series_from, natural_of(root, "series_from"));
   }
+  if (root.find("series_after") != nullptr) {
+    CKPT_TRY(run.series_after, natural_of(root, "series_after"));
+  }
   CKPT_TRY(run.generation, natural_of(root, "generation"));
   CKPT_TRY(run.parent, text_of(root, "parent", false));
   if (!run.parent.empty() && !Hash128::from_hex(run.parent))

@@ -51,7 +51,8 @@ struct TensorRow {
 struct Run {
   std::string name;
   std::uint64_t series = 0;
-  std::optional<std::uint64_t> series_from{};  ///< the step that was loaded when the series began
+  std::optional<std::uint64_t> series_from{};   ///< the step that was loaded when the series began
+  std::optional<std::uint64_t> series_after{};  ///< the series of that checkpoint, if others had left it behind
   std::uint64_t generation = 0;
   std::string parent{};  ///< id of the checkpoint that was loaded, 32 digits; may be empty
   bool operator==(const Run&) const = default;

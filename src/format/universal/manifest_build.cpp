@@ -127,6 +127,7 @@ void put_run(json::Writer& out, const Run& run) {
   top(out, "run").value(shown_text(run.name));
   top_natural(out, "series", run.series);
   if (run.series_from) top_natural(out, "series_from", *run.series_from);
+  if (run.series_after) top_natural(out, "series_after", *run.series_after);
   top_natural(out, "generation", run.generation);
   if (!run.parent.empty()) top(out, "parent").value(shown_text(run.parent));
 }
