@@ -20,13 +20,8 @@ namespace ckpt::cli {
 namespace {
 
 Result<CatalogQuery> read_query(const Words& words) {
-  CKPT_TRY(const std::string store, listed_store(words));
-  CatalogQuery query{.store = store,
-                     .run = words.text("run"),
-                     .tag = words.text("tag"),
-                     .state = words.text("state"),
-                     .rebuild = words.on("rebuild"),
-                     .now = now()};
+  CatalogQuery query{
+      .tag = words.text("tag"), .state = words.text("state"), .rebuild = words.on("rebuild"), .now = now()};
   if (const Value* value = words.value("where")) {
     auto filter = catalog::Filter::parse(value->text);
     if (!filter) {
@@ -56,7 +51,7 @@ Result<CatalogQuery> read_query(const Words& words) {
 
 void warn(Context& context, Answer& answer, const std::vector<std::string>& warnings) {
   for (const std::string& text : warnings) answer.warnings.push_back({.severity = Severity::warning, .text = text});
-  print_findings(context, answer.warnings);
+  print_trouble(context, answer.warnings);
 }
 
 void print_entries(Context& context, const CatalogListing& listing, catalog::Time now) {
@@ -153,7 +148,10 @@ Answer list_once(Context& context) {
   if (context.words.on("trash")) return list_trash(context);
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
-  auto listing = ask_alone(context, [&](Session& session) {
+  auto listing = ask_alone(context, [&](Session& session) -> Result<CatalogListing> {
+    CKPT_TRY(StorePlace place, listed_place(session, context.words));
+    query->store = std::move(place.store);
+    query->run = std::move(place.run);
     query->memory_bytes = session.memory_bytes;
     return list_catalog(session.io, *query);
   });
@@ -174,12 +172,12 @@ Answer list_once(Context& context) {
 }
 
 Answer status_once(Context& context) {
-  const auto store = listed_store(context.words);
-  if (!store) return failed(store.error());
+  StorePlace place;
   const catalog::Time time = now();
   const Value* file = context.words.value("prom");
   auto status = ask_alone(context, [&](Session& session) -> Result<StoreStatus> {
-    CKPT_TRY(StoreStatus out, store_status(session.io, *store, context.words.text("run"), time, session.memory_bytes));
+    CKPT_TRY(place, listed_place(session, context.words));
+    CKPT_TRY(StoreStatus out, store_status(session.io, place.store, place.run, time, session.memory_bytes));
     if (file != nullptr && file->text != "-") CKPT_CHECK(write_metrics(session.io, file->text, prometheus_text(out)));
     return out;
   });
@@ -188,7 +186,7 @@ Answer status_once(Context& context) {
   warn(context, out, status->warnings);
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
-    put(data, *status, *store);
+    put(data, *status, place.store);
     return out;
   }
   if (file == nullptr) print_status(context, *status, time);

@@ -43,7 +43,7 @@ std::string marks_text(const std::string& label, const catalog::Entry& entry) {
   for (const std::string& tag : one.tags) tags += (tags.empty() ? "" : ", ") + tag;
   if (!tags.empty()) out += "   tags " + printable(tags);
   for (const catalog::Mark& mark : entry.marks) {
-    if (mark.kind == Kind::note) out += "   note " + printable(mark.text);
+    if (mark.kind == Kind::note && mark.name.empty()) out += "   note " + printable(mark.text);
   }
   return out + "\n";
 }

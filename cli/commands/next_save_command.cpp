@@ -30,6 +30,7 @@ Result<std::uint64_t> steps_of(std::string_view text) {
 }
 
 Result<NextSaveRequest> read_next_save_request(const Words& words) {
+  CKPT_CHECK(runs_of(words));
   NextSaveRequest out{.store = store_of(words), .run = words.arguments.front(), .now = now()};
   IntervalRules rules;
   CKPT_CHECK(read_flag(words, "step", out.step, step_of));

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "api/catalog/plan_source.hpp"
 #include "api/doctor/disk_speed.hpp"
@@ -30,6 +31,10 @@ Result<double> rate_of(std::string_view text) {
   if (text.ends_with("/s")) text.remove_suffix(2);
   CKPT_TRY(const std::uint64_t bytes, parse_size(text));
   if (bytes == 0) return fail(Errc::usage, "the bandwidth must be above 0");
+  if (std::isdigit(static_cast<unsigned char>(text.back())) != 0)
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("'{}' has no unit", text),
+                 .hint = fmt::format("write {0}M or {0}G", text)});
   return static_cast<double>(bytes);
 }
 

@@ -19,7 +19,8 @@ namespace {
 using catalog::Action;
 
 Result<PruneRequest> read_prune_request(const Words& words) {
-  PruneRequest out{.store = store_of(words), .runs = words.arguments, .now = now()};
+  CKPT_TRY(std::vector<std::string> runs, runs_of(words));
+  PruneRequest out{.store = store_of(words), .runs = std::move(runs), .now = now()};
   out.carries_out = words.on("apply");
   out.approved = words.on("yes");
   out.include_corrupt = words.on("include-corrupt");

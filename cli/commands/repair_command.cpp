@@ -107,9 +107,12 @@ void print_salvage(Context& context, const SalvageReport& report, const SalvageR
                   printable(request.out), report.lost.size()));
 }
 
-/// PATH, else a store that was named; never the current directory by default.
+/// PATH, else a store that was named or that the current directory is or lies in; "" if there is none.
 std::string path_or_store(const Words& words) {
-  return words.arguments.empty() ? words.text("store") : words.arguments[0];
+  if (!words.arguments.empty()) return words.arguments[0];
+  if (words.value("store") != nullptr) return words.text("store");
+  const StorePlace here = place_here();
+  return here.is_store ? here.store : "";
 }
 
 Answer run_salvage(Context& context) {

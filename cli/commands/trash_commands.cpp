@@ -37,8 +37,9 @@ void print_removals(Context& context, const RemoveReport& report, const RemoveRe
     if (!one.refused.empty()) continue;
     gone.push_back(trash_name(one.run, one.name, one.step, true));
     first_end = std::min(first_end, one.kept_until);
-    say(context, fmt::format("{} {}, {}\n", dry_run ? "would delete" : "deleted", printable(one.label),
-                             format_size(one.bytes, sizes)));
+    const bool is_found = context.words.value("store") == nullptr && request.store != ".";
+    say(context, fmt::format("{} {}, {}{}\n", dry_run ? "would delete" : "deleted", printable(one.label),
+                             format_size(one.bytes, sizes), is_found ? " in " + printable(request.store) : ""));
   }
   if (gone.empty()) return;
   if (dry_run) {
@@ -95,7 +96,8 @@ void put_entry(json::Writer& out, const TrashEntry& entry) {
 
 /// --all, --since, names and --pin.
 Result<UndeleteRequest> read_undelete(const Words& words) {
-  UndeleteRequest out{.store = store_of(words), .names = words.arguments, .now = now(), .by = who()};
+  CKPT_TRY(std::vector<std::string> names, runs_of(words));
+  UndeleteRequest out{.store = store_of(words), .names = std::move(names), .now = now(), .by = who()};
   CKPT_TRY(out.lock_timeout, lock_timeout_of(words));
   out.all = words.on("all");
   if (const Value* value = words.value("since")) {
@@ -177,9 +179,8 @@ Answer run_rm(Context& context) {
 
 Answer list_trash(Context& context) {
   const Words& words = context.words;
-  const auto named = listed_store(words);
-  if (!named) return failed(named.error());
-  const std::string store = join_path(*named, "");
+  std::string store;
+  std::string run;
   for (const char* flag : {"tag", "state", "where", "sort", "csv", "rebuild"}) {
     if (words.value(flag) != nullptr)
       return failed({.code = Errc::usage, .message = fmt::format("--{} does not work with --trash", flag)});
@@ -198,13 +199,15 @@ Answer list_trash(Context& context) {
     limit = *count;
   }
   auto listed = ask_alone(context, [&](Session& session) -> Result<std::vector<TrashEntry>> {
+    CKPT_TRY(const StorePlace place, listed_place(session, words));
+    store = join_path(place.store, "");
+    run = place.run;
     CKPT_CHECK(session.io.stat(store));
     CKPT_TRY(auto all, catalog::list_trash(session.io, store, catalog::TrashScope::present));
     catalog::note_shared_steps(session.io, store, all);
     return all;
   });
   if (!listed) return failed(std::move(listed).error());
-  const std::string run = words.text("run");
   std::erase_if(*listed, [&](const TrashEntry& entry) {
     return !entry.present || (!run.empty() && !matches_glob(entry.run, run)) ||
            (since && (!entry.recorded || entry.record.deleted < *since));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "api/catalog/last_run.hpp"
@@ -62,8 +63,9 @@ Result<> check_flags(const Words& words) {
 }
 
 Result<ScrubRequest> read_scrub(const Words& words) {
+  CKPT_TRY(std::vector<std::string> runs, runs_of(words));
   ScrubRequest out{.store = store_of(words),
-                   .runs = words.arguments,
+                   .runs = std::move(runs),
                    .quick = words.on("quick"),
                    .finite = words.on("finite"),
                    .by = who(),
@@ -176,7 +178,7 @@ int scrub_code(const ScrubReport& report) {
   bool sound = report.count(ScrubVerdict::damaged) + report.count(ScrubVerdict::incomplete) == 0;
   for (const ScrubItem& item : report.items) sound = sound && (!item.report || item.report->ok);
   const bool all =
-      report.count(ScrubVerdict::unread) + report.count(ScrubVerdict::busy) == 0 &&
+      report.saw_all && report.count(ScrubVerdict::unread) + report.count(ScrubVerdict::busy) == 0 &&
       std::ranges::all_of(report.items, [](const ScrubItem& item) { return item.unrecorded_because.empty(); });
   return !sound ? exit_code(Errc::differs) : all ? 0 : exit_code(Errc::not_done);
 }
@@ -214,7 +216,11 @@ Answer run_scrub(Context& context) {
   const std::vector<Finding> findings = scrub_findings(*report);
   take_warnings(out, findings);
   say(context, scrub_summary(*report, context.settings.sizes));
-  if (!context.settings.quiet) print_findings(context, findings);
+  if (!context.settings.quiet) {
+    print_findings(context, findings);
+  } else if (!report->warnings.empty()) {  // those of checkpoints were printed
+    print_trouble(context, std::span(findings).first(report->warnings.size()));
+  }
   if (context.settings.json) out.data = scrub_data(*report, *request, each);
   return out;
 }

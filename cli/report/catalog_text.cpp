@@ -63,7 +63,8 @@ std::string note_text(const catalog::Entry& entry, bool with_pins) {
     add("restored " + catalog::time_text(*restored).substr(0, 10));
   if (entry.is_demoted()) add("optimizer dropped");
   for (const catalog::Mark& mark : entry.marks) {
-    if (mark.kind == catalog::Mark::Kind::note) add(mark.text);
+    const bool is_remark = mark.name == catalog::kScrubNote;  // VERIFIED says it where there is a column
+    if (mark.kind == catalog::Mark::Kind::note && (with_pins || !is_remark)) add(mark.text);
   }
   if (!entry.reason.empty()) add(entry.reason);
   return out;
@@ -141,8 +142,8 @@ Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time 
                         {.title = "METRIC", .shrinks = true, .least = 14, .keeps_head = true},
                         {.title = "TAGS", .shrinks = true, .drops = true, .least = 6, .keeps_head = true},
                         {.title = "FORMAT", .drops = true},
-                        {.title = "NOTE", .shrinks = true, .drops = true, .least = 8, .keeps_head = true},
-                        {.title = "ID", .drops = true}}};
+                        {.title = "ID", .drops = true},
+                        {.title = "NOTE", .shrinks = true, .drops = true, .least = 8, .keeps_head = true}}};
   // One format goes without saying, if it is ours.
   const bool others = std::ranges::any_of(entries, &catalog::Entry::foreign);
   out.rows.reserve(entries.size());
@@ -150,10 +151,11 @@ Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time 
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     const auto verified = entry.last(catalog::Mark::Kind::verified);
     out.rows.push_back({printable(checkpoint.run), step_cell(entry, listing.names), std::string(listed_state(entry)),
-                        age_text(checkpoint.created, now), format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
+                        checkpoint.created == catalog::Time{} ? "" : age_text(checkpoint.created, now),
+                        format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
                         verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
-                        printable(joined(checkpoint.tags)), others ? entry.format : "",
-                        printable(note_text(entry, false)), checkpoint.id.substr(0, 8)});
+                        printable(joined(checkpoint.tags)), others ? entry.format : "", checkpoint.id.substr(0, 8),
+                        printable(note_text(entry, false))});
   }
   return out;
 }

@@ -53,7 +53,7 @@ std::string plan_text(const ConvertReport& report, SizeStyle sizes) {
 std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
   std::string out = fmt::format("done    {}, {} in {}", format_counted(report.files.size(), "file"),
                                 format_size(report.target_bytes, sizes), format_seconds(report.seconds));
-  if (report.seconds > 0.5 && report.resumed_bytes == 0)
+  if (report.seconds > 0.5 && report.resumed_bytes == 0 && report.target_bytes >= kLeastRated)
     out += fmt::format(" ({})", format_rate(static_cast<double>(report.target_bytes) / report.seconds, sizes));
   if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
   out += " · " + checked_text(report) + "\n";

@@ -166,6 +166,8 @@ bool is_stuck(const PrunePlan& plan) {
 
 void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   const SizeStyle sizes = context.settings.sizes;
+  const bool is_found = context.words.value("store") == nullptr && plan.store != ".";  // around this directory
+  if (is_found) say(context, fmt::format("store   {}\n", printable(plan.store)));
   if (plan.policies.replaces_file)
     say(context, fmt::format("note    {} is not used: the rules of the command line replace it\n", kPolicyFile));
   for (const PrunePart& part : plan.parts) {

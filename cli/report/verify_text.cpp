@@ -192,7 +192,7 @@ void print_verify(Context& context, std::string_view label, const VerifyReport& 
                         report.bytes != 0 ? format_size(report.bytes, sizes) + " in " : "",
                         format_counted(report.file_count, "file"));
     line += "   " + format_seconds(report.seconds);
-    if (report.seconds > 0.05 && !request.quick && context.words.verb->name != "diff")
+    if (report.bytes >= kLeastRated && !request.quick && context.words.verb->name != "diff")
       line += "   " + format_rate(static_cast<double>(report.bytes) / report.seconds, sizes);
   }
   say(context, line + "\n");

@@ -11,6 +11,8 @@ enum class SizeStyle : std::uint8_t { binary, decimal, exact };
 
 /// "14.9 GiB", "256 MiB", "5 GB", "512 B": three significant digits, without a fraction of zeros.
 std::string format_size(std::uint64_t bytes, SizeStyle style);
+/// Of fewer bytes a rate says nothing.
+inline constexpr std::uint64_t kLeastRated = std::uint64_t{64} << 20;
 /// "2.10 GiB/s".
 std::string format_rate(double bytes_per_second, SizeStyle style);
 /// "9.3/14.9 GiB": both in the unit and with the digits of the second, so that a moving line does not jump.

@@ -29,7 +29,8 @@ Flag watch_flag() {
 
 constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
-    "digits. RUN may be omitted if the store has one run.";
+    "digits. RUN may be omitted if the store has one run. RUN@best is the lowest metric, or the highest if its name has "
+    "acc, score, f1 or the like; the 'best' rule of ckpt.toml comes first.";
 
 Flag metric_flag() {
   return {.name = "metric",

@@ -320,6 +320,17 @@ std::vector<Verb> make_verbs() {
        .summary = "Print a completion script for bash, zsh or fish",
        .examples = {{"ckpt completion bash > ~/.local/share/bash-completion/completions/ckpt", "install it"}}});
   for (std::size_t i = first_of_help; i < out.size(); ++i) out[i].group = Group::help;
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 2> seldom{
+      {{"prune",
+        "check check-policy simulate interval until step-time checkpoint-size import-policy keep keep-hourly "
+        "keep-weekly keep-monthly keep-yearly min-free max-delete purge-early-below foreign-min-age "
+        "include-corrupt drop-series lock-timeout"},
+       {"plan",
+        "precision state-bytes size node-loss trash nodes rework tp pp dp zero-stage replica-parallel gpu-memory "
+        "host-memory nvme memory-table models"}}};
+  for (const auto& [verb, names] : seldom)
+    for (Flag& flag : std::ranges::find(out, verb, &Verb::name)->flags)
+      flag.seldom = fmt::format(" {} ", names).find(fmt::format(" {} ", flag.name)) != std::string::npos;
   return out;
 }
 

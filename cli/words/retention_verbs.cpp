@@ -70,7 +70,9 @@ Verb prune_verb() {
               keep("keep-weekly", "N", "keep the newest of each of N weeks"),
               keep("keep-monthly", "N", "keep the newest of each of N months"),
               keep("keep-yearly", "N", "keep the newest of each of N years"),
-              keep("keep-best", "METRIC:N", "keep the N with the lowest METRIC; METRIC:N:max for the highest"),
+              keep(
+                  "keep-best", "METRIC:N",
+                  "keep the N with the lowest METRIC (highest, if its name has acc, score or the like); METRIC:N:max or :min decides"),
               keep("keep-tag", "TAG", "keep checkpoints with this tag"),
               {.name = "max-size",
                .value = "SIZE",

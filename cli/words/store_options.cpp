@@ -4,7 +4,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include "api/catalog/store_place.hpp"
 #include "catalog/bucket.hpp"
 #include "catalog/scan/utc.hpp"
 #include "engine/io/host.hpp"
@@ -15,24 +14,51 @@ namespace ckpt::cli {
 
 std::string store_of(const Words& words) {
   const std::string given = words.text("store");  // or CKPT_STORE
-  return given.empty() ? store_here() : given;
+  return given.empty() ? place_here().store : given;
 }
 
-Result<std::string> listed_store(const Words& words) {
-  if (words.arguments.empty()) return store_of(words);
-  const Value* value = words.value("store");
-  if (value != nullptr && value->origin == "--store")
-    return fail(Errc::usage, fmt::format("STORE ('{}') and --store cannot be used together", words.arguments.front()));
-  return words.arguments.front();
+Result<std::vector<std::string>> runs_of(const Words& words) {
+  if (words.value("store") == nullptr) CKPT_CHECK(check_no_stores(words.arguments));
+  return words.arguments;
 }
+
+Result<StorePlace> listed_place(Session& session, const Words& words) {
+  const Value* value = words.value("store");
+  if (!words.arguments.empty() && value != nullptr && value->origin == "--store")
+    return fail(Errc::usage, fmt::format("STORE ('{}') and --store cannot be used together", words.arguments.front()));
+  const std::string given = words.arguments.empty() ? words.text("store") : words.arguments.front();
+  StorePlace out = given.empty() ? place_here() : store_place(session.io, given);
+  const std::string run = words.text("run");
+  if (given.empty())
+    out.run = run;  // of the whole store, wherever the command runs
+  else if (!run.empty())
+    out.run = join_path(out.run, run);
+  return out;
+}
+
+namespace {
+
+/// "@latest" in a run is that of the run.
+std::string in_run(const std::string& word, const StorePlace& here) {
+  return word.starts_with('@') ? here.run + word : word;
+}
+
+}  // namespace
 
 NamedCheckpoint named(const Words& words, const std::string& word) {
-  return {.word = word, .store = store_of(words), .store_given = words.value("store") != nullptr, .now = now()};
+  if (words.value("store") != nullptr)
+    return {.word = word, .store = words.text("store"), .store_given = true, .now = now()};
+  const StorePlace here = place_here();
+  return {.word = in_run(word, here), .store = here.store, .now = now()};
 }
 
 Result<NamesInStore> names_of(Session& session, const Words& words) {
   const Value* value = words.value("store");
-  return names_in_store(session.io, store_of(words), value != nullptr && value->origin == "--store", words.arguments);
+  if (value != nullptr) return names_in_store(session.io, value->text, value->origin == "--store", words.arguments);
+  const StorePlace here = place_here();
+  std::vector<std::string> names = words.arguments;
+  for (std::string& name : names) name = in_run(name, here);
+  return names_in_store(session.io, here.store, false, std::move(names));
 }
 
 Result<std::string> path_of(Session& session, const Words& words, const std::string& word) {

@@ -2,8 +2,10 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "api/catalog/named_checkpoint.hpp"
+#include "api/catalog/store_place.hpp"
 #include "catalog/bucket.hpp"
 #include "cli/words/words.hpp"
 
@@ -12,9 +14,12 @@ namespace ckpt::cli {
 
 /// --store, else CKPT_STORE, else the store that the current directory is or lies in, else the current directory.
 std::string store_of(const Words& words);
-/// The same, or the argument [STORE] of `list` and `status`.
+/// Arguments that name runs.
+/// errors  not_found: one is the path of a store
+Result<std::vector<std::string>> runs_of(const Words& words);
+/// The store of `list` and `status`: as store_of, or the argument [STORE], which may be a run of one; and --run, below that run.
 /// errors  usage: both are given
-Result<std::string> listed_store(const Words& words);
+Result<StorePlace> listed_place(Session& session, const Words& words);
 
 /// The context for looking up a checkpoint named on the command line.
 NamedCheckpoint named(const Words& words, const std::string& word);

@@ -13,12 +13,12 @@
 #include "catalog/policy_import.hpp"
 #include "catalog/policy_toml.hpp"
 #include "engine/io/io.hpp"
+#include "engine/store/inbox.hpp"
 #include "format/result.hpp"
 
 namespace ckpt {
 
 /// The policy of a store, in its directory.
-inline constexpr std::string_view kPolicyFile = "ckpt.toml";
 inline constexpr std::uint64_t kMostPolicyBytes = std::uint64_t{1} << 20;
 /// For a policy that recycles on a file system that does not benefit from it.
 inline constexpr const char* kNoRecycling =

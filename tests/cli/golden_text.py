@@ -90,7 +90,7 @@ RULES = [
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "2026-01-02T03:04:05Z"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "2026-01-02 03:04 UTC"),
     (r"\b[0-9a-f]{32}\b", "0a1b2c3d4e5f0a1b2c3d4e5f0a1b2c3d"),
-    (r"\b[0-9a-f]{8}$", "0a1b2c3d"),
+    (r"(?<=  )[0-9a-f]{8}(?=$|  )", "0a1b2c3d"),
     (r"\b\d+ (ms|s|min) ago\b", "1 s ago"),
     (r"(   | in )(\d+ min )?\d+(\.\d+)? (ms|s)\b(   \S+ [KMGTP]?i?B/s)?", r"\1TIME"),
     (r"at least \d+(\.\d+)? [KMG]iB of memory", "at least SIZE of memory"),

@@ -190,7 +190,7 @@ def case_a_directory_of_checkpoints_tells_what_speaks_against_the_newest(sh):
         shutil.copytree(sh.checkpoint(TRAINER), sh.path(f"hf/checkpoint-{step}"))
     sh.path("hf/checkpoint-10/optimizer.pt").unlink()
     sh.path("hf/checkpoint-15").mkdir()
-    sh.run("inspect", "hf", err="using checkpoint-10, the newest of its 2 checkpoints; not a complete checkpoint: checkpoint-15; "
+    sh.run("inspect", "hf", err="using checkpoint-10, the newest of its 2 checkpoints; unfinished, or superseded by a rollback: checkpoint-15; "
                                 "it lacks optimizer.pt, which checkpoint-5 has$")
     shutil.copytree(sh.checkpoint(SINGLE), sh.path("hf/global_step12"))  # two series of names
     sh.run("inspect", "hf", code=12, err="3 checkpoints, not one: ")

@@ -15,6 +15,19 @@ def make_store(sh):
     return [sh.path(f"runs/demo/step-00000000{step}.g{step - 6}") for step in (7, 8)]
 
 
+def case_the_best_is_the_lowest_or_the_highest_by_the_name_of_its_metric(sh):
+    for step, accuracy in ((1, 0.5), (2, 0.9), (3, 0.7)):
+        sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "demo", "--step", str(step), "--metric", f"eval/acc={accuracy}")
+    def step_of(name):
+        return sh.document("inspect", name, *STORE)["data"]["path"].split("/")[-1]
+    for name, step in (("@best", 2), ("demo@best:eval/acc", 2), ("demo@best:eval/acc:min", 1), ("demo@best:eval/acc:max", 2)):
+        check(step_of(name) == f"step-00000000{step}.g{step}", name)
+    sh.run("status", *STORE, out=r"^demo .* 2 \(eval/acc 0\.9\)")
+    sh.path("runs/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { best = { metric = "eval/acc", n = 1, lower = true } }\n')
+    for name in ("@best", "demo@best:eval/acc"):
+        check(step_of(name) == "step-000000001.g1", f"{name} against the policy")
+
+
 def case_verbs_that_read_a_checkpoint_take_its_name(sh):
     best, newest = make_store(sh)
     sh.run("verify", "demo@7", *STORE, out="^demo@7   ok ")
@@ -54,7 +67,7 @@ def case_in_a_directory_of_a_store_commands_take_that_store(sh):
     for directory in (newest.parent, newest):
         sh.run("list", launcher=("env", "-C", directory), out=["^demo +8 ", "^demo +7 "])
     sh.run("verify", "demo@8", launcher=inside, out="^demo@8   ok ")
-    sh.run("prune", "--keep-last", "1", launcher=inside, out="^demo +2 +1 +1 ")
+    sh.run("prune", "--keep-last", "1", launcher=inside, out=["^store   .*/runs$", "^demo +2 +1 +1 "])
     sh.run("mark", older.name, "--tag", "x", launcher=inside, out="^demo@7 .* tags x")
     sh.run("rm", "demo@7", launcher=inside, out="^deleted demo@7, ")
     sh.run("list", "--trash", *STORE, out="^demo@7 ")
@@ -63,6 +76,48 @@ def case_in_a_directory_of_a_store_commands_take_that_store(sh):
         store = os.path.realpath(sh.path("runs"))
         sh.run(*words, "--store", ".", launcher=inside, code=2, err=[r"^error: \.: lies in the store ", f"hint: --store {store}"])
     check(sorted(path.name for path in newest.parent.iterdir()) == [newest.name], "a store in the run")
+
+
+def case_the_directory_above_a_run_is_its_store_wherever_a_command_runs(sh):
+    make_store(sh)
+    for place in ("demo", "demo/step-000000008.g2", "demo/step-000000008.g2/shards"):
+        shutil.copytree(sh.path("runs/demo"), sh.path("bare/demo"))
+        inside = ("env", "-C", sh.path("bare") / place)
+        check(sh.run("list", "-q", launcher=inside).out == "demo@8\ndemo@7\n", "list")
+        sh.run("verify", "--all", launcher=inside, out="^2 of 2 checkpoints checked")
+        sh.run("rm", "@7", launcher=inside, out="^deleted demo@7, ")
+        check(sh.path("bare/.ckpt/trash/demo").is_dir(), "no trash in the store")
+        check([str(path) for path in sh.path("bare/demo").rglob(".ckpt")] == [], "a store in the run")
+        shutil.rmtree(sh.path("bare"))
+    for place in ("runs/demo", "runs/demo/step-000000008.g2"):
+        sh.run("save", sh.checkpoint(SOURCE), "--store", place, "--run", "y", "--step", "1", code=2,
+               err=r"runs/demo.*: (lies in the store|is or lies in a checkpoint)")
+
+
+def case_reading_far_above_runs_makes_no_store_of_all_below(sh):
+    make_store(sh)
+    shutil.copytree(sh.path("runs/demo"), sh.path("all/a/runs/demo"))
+    check(sh.run("list", "-q", "--store", "all").out == "a/runs/demo@8\na/runs/demo@7\n", "list")
+    sh.run("status", "all", out="^a/runs/demo ")
+    check(not sh.path("all/.ckpt").exists(), "a store")
+    sh.path("all/.ckpt").mkdir()  # a store that someone has made; one below has its own policy
+    sh.path("all/a/runs/ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 1 }\n')
+    inside = ("env", "-C", sh.path("all/a/runs"))
+    sh.run("prune", launcher=inside, out=["^policy  .*ckpt.toml", "^demo +2 +1 +1"])
+    sh.run("prune", "--apply", "-y", launcher=inside, out="^1 checkpoint moved to the trash")
+    check(sh.path("all/a/runs/.ckpt/trash/demo").is_dir(), "in another trash")
+
+
+def case_a_run_of_a_store_is_listed_by_its_path_and_latest_is_its_own(sh):
+    make_store(sh)
+    sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "other", "--step", "9")
+    check(sh.run("list", "runs/demo", "-q").out == "demo@8\ndemo@7\n", "list")
+    sh.run("status", "runs/demo", out="^demo ", not_out="^other ")
+    inside = ("env", "-C", sh.path("runs/demo"))
+    check(sh.document("inspect", "@latest", launcher=inside)["data"]["path"].endswith("demo/step-000000008.g2"), "not of this run")
+    sh.run("pin", "@7", launcher=inside, out="^pinned demo@7$")
+    for command in (("prune", "runs", "--keep-last", "1"), ("verify", "--all", "runs"), ("undelete", "runs")):
+        sh.run(*command, code=10, err=["^error: runs: a store, not a run$", "^hint: write: --store runs$"])
 
 
 def case_a_runs_name_may_hold_the_sign_that_separates(sh):

@@ -131,6 +131,7 @@ def case_plan_says_what_is_missing_or_wrong(sh):
     for words, error in ((["--bw", "1G"], "--params is required"), (["--params", "7B"], "--bw or --bench is required"), ([], "--params and --bw are required"),
                          (["--params", "7G", "--bw", "1G"], "--params: '7G' is not a number of parameters"),
                          (["--params", "7B", "--bw", "fast"], "--bw: 'fast' is not a size"),
+                         (["--params", "7B", "--bw", "10"], "--bw: '10' has no unit"),
                          (["--params", "7B", "--bw", "0"], "--bw: the bandwidth must be above 0"),
                          (["--params", "7B", "--bw", "1G", "--mtbf", "0h"], "--mtbf: expected a time above 0"),
                          (["--params", "7B", "--bw", "1G", "--keep", "lats=3"], "unknown rule 'lats'"),

@@ -432,7 +432,7 @@ def case_a_run_that_is_not_there_is_told(sh):
     store(sh, steps=(1, 2))
     prune(sh, "lama", "--keep-last", "1", code=10, err=["no run matches 'lama'", "did you mean 'llama'"])
     prune(sh, "lama*", "--keep-last", "1", err="no run matches 'lama\\*'")
-    sh.run("prune", "store", "--keep-last", "1", code=10, err=["'store' is no run, but a directory of runs", "^hint: use --store ./store, or "])
+    sh.run("prune", "store", "--keep-last", "1", code=10, err=["store: a store, not a run", "^hint: write: --store store$"])
     prune(sh, "llama", "--keep-last", "1", "--apply", "-y")
     sh.run("pin", "llama/step-000000002.g2", "--store", "store", out="^pinned llama@2$")
 

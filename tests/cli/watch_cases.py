@@ -68,7 +68,7 @@ def case_a_small_terminal_shows_the_first_lines(sh):
 def case_a_watch_ends_with_the_first_failure(sh):
     store(sh)
     code, text, _ = watch(sh, "list", "store", "--watch", "1", between=lambda: os.rename(sh.path("store"), sh.path("gone")))
-    check(code == 10 and re.search("error:.* store: No such file", text) and len(frames_of(text)) == 1, f"{code}\n{text}")
+    check(code == 10 and re.search("error:.* store: no such directory", text) and len(frames_of(text)) == 1, f"{code}\n{text}")
 
 
 def case_a_watch_ends_with_its_terminal(sh):

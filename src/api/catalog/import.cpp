@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "api/catalog/import_link.hpp"
+#include "api/catalog/store_place.hpp"
 #include "api/convert/conversion.hpp"
 #include "api/convert/target.hpp"
 #include "api/prune_policies.hpp"
@@ -77,6 +78,7 @@ class Import final : RunTarget {
   Result<ImportReport> run() {
     CKPT_CHECK(check_run(request_.run));
     CKPT_CHECK(check_committed_place(request_.store));
+    if (io_.stat(request_.store)) CKPT_CHECK(check_outermost(io_, request_.store));
     if (step_ > kGreatestStep)
       return fail(Errc::usage, fmt::format("--step {}: greater than {}", step_, kGreatestStep));
     if (request_.back_to && *request_.back_to >= step_)

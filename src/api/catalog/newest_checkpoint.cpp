@@ -108,7 +108,7 @@ Result<FoundSource> newest_of_directory(Io& io, const std::string& root, const s
                                       newest_of(below.size()))};
   CKPT_TRY(const auto entries, io.list(root));
   if (const auto passed_over = newer_unfinished(entries, newest); !passed_over.empty())
-    out.note += fmt::format("; not a complete checkpoint: {}", name_list(passed_over));
+    out.note += fmt::format("; unfinished, or superseded by a rollback: {}", name_list(passed_over));
   if (const std::string lacks = lacks_text(io, out.path); !lacks.empty()) out.note += "; " + lacks;
   return out;
 }

@@ -21,6 +21,7 @@
 #include "catalog/scan/link_watch.hpp"
 #include "catalog/scan/links.hpp"
 #include "catalog/scan/reference_marks.hpp"
+#include "catalog/scan/resume_sources.hpp"
 #include "catalog/scan/scan.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/io/host.hpp"
@@ -95,10 +96,8 @@ TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
 
 std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash) {
   std::vector<catalog::SeriesBirth> out;
-  for (const TrashEntry& entry : trash) {
-    if (!entry.recorded || !entry.record.series_from) continue;
-    out.push_back(catalog::birth_of(entry));
-  }
+  for (const TrashEntry& entry : trash)
+    if (entry.recorded && entry.record.series_from) out.push_back(catalog::birth_of(entry));
   return out;
 }
 
@@ -159,13 +158,13 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
 }
 
 /// A pattern without matches is reported, and so is an empty run; a name without a run is most likely mistyped.
-Result<> check_runs(const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
+Result<> check_runs(Io& io, const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
   for (const std::string& glob : request.runs) {
     const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
     if (std::ranges::any_of(scanned.runs, matches)) continue;
     if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
     std::string text = fmt::format("{}: no run matches '{}'", request.store, glob);
-    if (auto hint = hint_of_runs_below(request.store, glob, scanned.runs))
+    if (auto hint = hint_of_runs_below(io, request.store, glob, scanned.runs))
       return fail({.code = Errc::not_found,
                    .message = fmt::format("{}: '{}' is no run, but a directory of runs", request.store, glob),
                    .file = request.store,
@@ -243,6 +242,7 @@ Deleter::Deletion deletion_of(Io& io, const PrunePlan& plan, const PrunePart& pa
                      .step = one.step,
                      .series = one.series,
                      .series_from = one.series_from,
+                     .series_after = one.series_after,
                      .created = one.created,
                      .committed = one.committed == catalog::Time::min() ? std::nullopt : std::optional(one.committed),
                      .bytes = whole ? one.bytes : one.optimizer_bytes,
@@ -473,8 +473,9 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
   CKPT_CHECK(not_stopped(session, plan.store));
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
-  CKPT_CHECK(check_runs(request, trash, scanned));
+  CKPT_CHECK(check_runs(session.io, request, trash, scanned));
   note_undeleted(trash, request.now, scanned.entries);
+  catalog::note_resume_sources(scanned.entries);
   plan.directories = std::move(scanned.directories);
   plan.ownerless = std::move(scanned.ownerless);
   plan.purge_due = purge_due(trash, request.now);

@@ -30,8 +30,6 @@ namespace {
 using catalog::Entry;
 using catalog::Mark;
 
-/// The name of the note with the time at which a checkpoint without checksums was checked.
-constexpr std::string_view kNote = "verify --all";
 constexpr std::size_t kMostText = 1000;
 
 bool is_wanted(const ScrubRequest& request, const Entry& entry) {
@@ -43,14 +41,14 @@ bool is_wanted(const ScrubRequest& request, const Entry& entry) {
 }
 
 /// A requested run that does not exist is an error, not an empty answer.
-Result<> check_runs(const ScrubRequest& request, const std::vector<Entry>& entries) {
+Result<> check_runs(Io& io, const ScrubRequest& request, const std::vector<Entry>& entries) {
   std::vector<std::string> known;
   for (const Entry& entry : entries)
     if (known.empty() || known.back() != entry.checkpoint.run) known.push_back(entry.checkpoint.run);
   for (const std::string& glob : request.runs) {
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
-    const auto below = hint_of_runs_below(request.store, glob, known);
+    const auto below = hint_of_runs_below(io, request.store, glob, known);
     return fail({.code = Errc::not_found,
                  .message = fmt::format("{}: no checkpoint of a run '{}'", request.store, glob),
                  .file = request.store,
@@ -204,7 +202,7 @@ class Scrubber {
       mark.text = damage_text(report);
     } else if (!all_compared) {
       mark.kind = Mark::Kind::note;
-      mark.name = kNote;
+      mark.name = catalog::kScrubNote;
       mark.text = "not every byte has a checksum; checked: " + report.checked_by;
     } else {
       mark.text = report.checked_by;
@@ -308,7 +306,8 @@ std::uint64_t ScrubReport::count(ScrubVerdict verdict) const {
 std::optional<catalog::Time> last_scrub(const Entry& entry) {
   std::optional<catalog::Time> out = entry.last(Mark::Kind::verified);
   for (const Mark& mark : entry.marks) {
-    if (mark.kind == Mark::Kind::note && mark.name == kNote && mark.at && (!out || *out < *mark.at)) out = mark.at;
+    if (mark.kind == Mark::Kind::note && mark.name == catalog::kScrubNote && mark.at && (!out || *out < *mark.at))
+      out = mark.at;
   }
   return out;
 }
@@ -338,9 +337,10 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   {
     CKPT_TRY(catalog::Catalog catalog, open_catalog(session.io, request.store, catalog::Trust::nothing_unseen, now));
     out.warnings = catalog.warnings();
+    out.saw_all = catalog.refreshed().warnings.empty();
     CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
   }
-  CKPT_CHECK(check_runs(request, entries));
+  CKPT_CHECK(check_runs(session.io, request, entries));
   const catalog::ShortNames names(entries);
   std::vector<Turn> turns = turns_of(std::move(entries), request, now);
   out.total = turns.size();

@@ -56,6 +56,7 @@ struct ScrubReport {
   std::uint64_t bytes = 0;         ///< read and checked
   double seconds = 0;
   std::vector<std::string> warnings{};
+  bool saw_all = true;  ///< false: a run could not be read, and its checkpoints are not among these
   std::uint64_t count(ScrubVerdict verdict) const;
 };
 

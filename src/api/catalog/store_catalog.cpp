@@ -11,10 +11,12 @@
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/trash_index.hpp"
+#include "catalog/metric_order.hpp"
 #include "catalog/scan/lacks_files.hpp"
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/metadata_memory.hpp"
+#include "convert/nearest_path.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -94,6 +96,13 @@ catalog::OtherTools other_tools() {
 
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes) {
+  if (const auto there = io.stat(store); !there && there.error().code == Errc::not_found) {
+    const std::string near = nearest_path(io, store);
+    return fail({.code = Errc::not_found,
+                 .message = store + ": no such directory",
+                 .file = store,
+                 .hint = near.empty() ? "" : fmt::format("did you mean {}?", near)});
+  }
   const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
   return catalog::Catalog::open(io, store,
                                 {.tools = other_tools(),
@@ -183,7 +192,7 @@ std::optional<StoreStatus::Best> StoreStatus::best_of(const catalog::RunSummary&
                                                        : std::string();
   const auto found = std::ranges::find(run.metrics, metric, &catalog::RunSummary::Metric::name);
   if (found == run.metrics.end()) return std::nullopt;
-  const bool higher = rule != best_rules.end() && rule->higher;
+  const bool higher = rule != best_rules.end() ? rule->higher : catalog::is_higher_better(metric);
   return Best{.metric = metric,
               .value = higher ? found->highest : found->lowest,
               .step = higher ? found->highest_step : found->lowest_step};

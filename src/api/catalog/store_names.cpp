@@ -12,6 +12,7 @@
 #include "catalog/scan/marks.hpp"
 #include "catalog/scan/scan.hpp"
 #include "convert/foreign_names.hpp"
+#include "engine/store/holds_store.hpp"
 #include "engine/store/partial_name.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/text/parse_number.hpp"
@@ -94,11 +95,13 @@ StoreNames store_names(Io& io, const std::string& store) {
   return walk.take();
 }
 
-std::optional<std::string> hint_of_runs_below(const std::string& store, const std::string& name,
+std::optional<std::string> hint_of_runs_below(Io& io, const std::string& store, const std::string& name,
                                               std::span<const std::string> runs) {
   const std::string above = name + '/';
   if (std::ranges::none_of(runs, [&](const std::string& run) { return run.starts_with(above); })) return std::nullopt;
-  return fmt::format("use --store {}, or '{}/*' for its runs", join_path(store, name), name);
+  const std::string path = join_path(store, name);
+  return holds_store(io, path).value_or(false) ? fmt::format("write: --store {}", path)
+                                               : fmt::format("'{}/*' are its runs", name);
 }
 
 std::string directory_of_step(Io& io, const std::string& store, const std::string& name) {

@@ -21,7 +21,7 @@ struct StoreNames {
 StoreNames store_names(Io& io, const std::string& store);
 
 /// The hint for a name that is no run, but a directory of some of these runs; nothing if it is none.
-std::optional<std::string> hint_of_runs_below(const std::string& store, const std::string& name,
+std::optional<std::string> hint_of_runs_below(Io& io, const std::string& store, const std::string& name,
                                               std::span<const std::string> runs);
 
 /// The directory of RUN@STEP: the newest save of that step. Empty if there is none.

@@ -37,7 +37,7 @@ std::vector<InspectReport::Fact> mark_facts(Io& io, const Source& source) {
     if (mark.kind == catalog::Mark::Kind::metric) metrics[mark.name] = mark.value;
     if (mark.kind == catalog::Mark::Kind::tag) append(tags, ", ", mark.name);
     if (mark.kind == catalog::Mark::Kind::pin) append(pins, "; ", pin_text(mark));
-    if (mark.kind == catalog::Mark::Kind::note) out.push_back({"note", mark.text});
+    if (mark.kind == catalog::Mark::Kind::note && mark.name != catalog::kScrubNote) out.push_back({"note", mark.text});
   }
   if (!pins.empty()) out.insert(out.begin(), {"pinned", pins});
   if (!tags.empty()) out.insert(out.begin(), {"tags", tags});

@@ -106,6 +106,10 @@ Result<std::vector<OldFile>> account_for(Io& io, const std::string& path, const 
   if (info.kind == FileInfo::Kind::other)
     return not_replaceable(path, "neither a file nor a directory", std::string(kHint));
   const bool is_file = info.kind == FileInfo::Kind::file;
+  if (!is_file) {
+    CKPT_TRY(const auto entries, io.list(path));
+    if (entries.empty()) return std::vector<OldFile>();
+  }
   if (!own && !is_file) return not_replaceable(path, "a directory that is not a checkpoint", std::string(kHint));
   std::vector<std::string> files;
   if (own) {

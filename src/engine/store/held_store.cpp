@@ -42,7 +42,8 @@ Result<std::string> store_above(Io& io, const std::string& run_directory) {
 }
 
 Result<std::string> store_around(Io& io, const std::string& directory) {
-  CKPT_TRY(const bool is_store, holds_store(io, directory));
+  const bool has_policy = io.stat(join_path(directory, kPolicyFile)).has_value();
+  CKPT_TRY(const bool is_store, has_policy ? Result<bool>(true) : holds_store(io, directory));
   const auto real = is_store ? std::nullopt : real_path(directory);
   return real ? store_above(io, parent_path(*real)) : Result<std::string>();
 }

@@ -20,7 +20,7 @@ Result<std::unique_ptr<HeldDirectory>> hold_store(Io& io, const std::string& sto
 /// errors  io
 Result<std::string> store_above(Io& io, const std::string& run_directory);
 
-/// The store that a directory lies in and is not itself; "" if there is none nearby, or it is a store.
+/// The store that a directory lies in and is not itself; "" if there is none nearby, or it is a store or has a policy.
 /// errors  io
 Result<std::string> store_around(Io& io, const std::string& directory);
 

@@ -13,6 +13,7 @@ namespace ckpt {
 /// The store's own directory; and the inbox below that.
 inline constexpr std::string_view kStoreDirectory = ".ckpt";
 inline constexpr std::string_view kInboxDirectory = "inbox";
+inline constexpr std::string_view kPolicyFile = "ckpt.toml";  // of the store, beside kStoreDirectory
 
 /// Notes that the checkpoint RUN/NAME has changed, in the inbox of the store that contains the run: the
 /// nearest directory at or above it that has a .ckpt. Without a store no note is written. No sync, and

@@ -11,6 +11,8 @@
 namespace ckpt::json {
 namespace {
 
+constexpr std::size_t kMostRead = 40;  // bytes of an error's "; last read: ..."
+
 using Kind = Event::Kind;
 
 /// Walks the document and exposes how far the lexer has read, which nlohmann reports only to its error handler.
@@ -104,6 +106,9 @@ class Bridge {
     if (const std::size_t tag = reason.find("] "); tag != reason.npos) reason.remove_prefix(tag + 2);
     if (const std::size_t column = reason.find(": "); reason.starts_with("parse error at") && column != reason.npos)
       reason.remove_prefix(column + 2);
+    // What was read last is part of a line that may be long.
+    const std::size_t read = reason.find("; last read: ");
+    if (read != reason.npos && reason.size() - read > kMostRead) reason = reason.substr(0, read);
     return stop_at(printable(reason), position);
   }
 
