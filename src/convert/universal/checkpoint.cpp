@@ -22,10 +22,6 @@ Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t
   const std::string path = join_path(root, kManifestPath);
   auto text = read_metadata_file(io, path, MetadataCost::json, limit, kMaxManifestBytes);
   if (text || text.error().code != Errc::not_found) return text;
-  if (!io.stat(join_path(root, "shards")) && !io.stat(join_path(root, "index")))
-    return fail({.code = Errc::unsupported,
-                 .message = root + ": not in the ckpt format: it has neither manifest.json nor shards",
-                 .file = root});
   return violates(Check::committed,
                   Error{.message = root + ": manifest.json is missing: the save or conversion never finished",
                         .file = root,
