@@ -104,9 +104,10 @@ bool is_notable(const PrunePart& part, std::uint32_t i) {
 void print_decisions(Context& context, const PrunePlan& plan) {
   std::size_t total = 0;
   for (const PrunePart& part : plan.parts) total += part.entries.size();
-  const bool shows_all = context.settings.verbose > 0 || total <= kRowsShown;
+  const bool tsv = context.words.on("tsv");
+  const bool shows_all = tsv || context.settings.verbose > 0 || total <= kRowsShown;
   Table table{.columns = {{.title = "CHECKPOINT", .shrinks = true, .least = 16},
-                          {.title = "SIZE", .right = true},
+                          {.title = tsv ? "BYTES" : "SIZE", .right = true},
                           {.title = "DECISION"},
                           {.title = "WHY", .least = 24, .wraps = true}}};
   std::size_t left = 0;
@@ -118,7 +119,8 @@ void print_decisions(Context& context, const PrunePlan& plan) {
         continue;
       }
       const catalog::Checkpoint& one = part.checkpoints[i];
-      table.rows.push_back({printable(labels.of(part.entries[i])), format_size(one.bytes, context.settings.sizes),
+      const std::string size = tsv ? std::to_string(one.bytes) : format_size(one.bytes, context.settings.sizes);
+      table.rows.push_back({printable(labels.of(part.entries[i])), size,
                             std::string(decision_word(planned_action(part, i))), printable(why_text(part, i))});
     }
   }
@@ -130,8 +132,7 @@ void print_decisions(Context& context, const PrunePlan& plan) {
                                      text);
   };
   if (!table.rows.empty())
-    say(context,
-        context.words.on("tsv") ? draw_tsv(table) : draw_aligned(table, context.console.table_width(), paint).text);
+    say(context, tsv ? draw_tsv(table) : draw_aligned(table, context.console.table_width(), paint).text);
   if (left != 0) say(context, fmt::format("{} more kept or deleted; -v shows all\n", format_count(left)));
 }
 
@@ -165,6 +166,7 @@ bool is_stuck(const PrunePlan& plan) {
 }  // namespace
 
 void print_plan(Context& context, const PrunePlan& plan, bool applied) {
+  if (context.words.on("tsv")) return print_decisions(context, plan);
   const SizeStyle sizes = context.settings.sizes;
   const bool is_found = context.words.value("store") == nullptr && plan.store != ".";  // around this directory
   if (is_found) say(context, fmt::format("store   {}\n", printable(plan.store)));
@@ -189,6 +191,7 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
 }
 
 void print_plan_end(Context& context, const PrunePlan& plan) {
+  if (context.words.on("tsv")) return;
   if (is_stuck(plan)) return;
   const SizeStyle sizes = context.settings.sizes;
   std::uint64_t count = 0;
@@ -209,6 +212,7 @@ void print_plan_end(Context& context, const PrunePlan& plan) {
 }
 
 void print_report(Context& context, const PrunePlan& plan, const PruneReport& report, catalog::Time deleted) {
+  if (context.words.on("tsv")) return;
   const SizeStyle sizes = context.settings.sizes;
   const TrashSum& waits = report.trashed_wait;
   std::string line = format_counted(report.trashed, "checkpoint");

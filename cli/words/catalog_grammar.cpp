@@ -127,8 +127,8 @@ Verb list_verb() {
           {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
            "Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
            "STORE/.ckpt/catalog.sqlite; if the index cannot be used, list warns and scans the directories.",
-           "The newest checkpoint of each run comes first; steps sort as numbers. -q prints names that other commands "
-           "accept."},
+           "The newest checkpoint of each run comes first; steps sort as numbers. An earlier save of a step has its "
+           "generation: 15.g3. -q prints names that other commands accept."},
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),

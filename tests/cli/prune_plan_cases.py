@@ -148,5 +148,12 @@ def case_a_purge_frees_nothing_that_has_a_name_elsewhere(sh):
     check((data["purged"], data["purged_bytes"]) == (1, 0), str(data))
 
 
+def case_tsv_is_the_decisions_alone_with_sizes_in_bytes(sh):
+    store(sh, steps=(1, 2))
+    rows = prune(sh, "--keep-last", "1", "--tsv").out.splitlines()
+    check(rows[0] == "CHECKPOINT\tBYTES\tDECISION\tWHY" and len(rows) == 3, str(rows))
+    check([row.split("\t")[2] for row in rows[1:]] == ["keep", "delete"] and all(row.split("\t")[1].isdigit() for row in rows[1:]), str(rows))
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})
