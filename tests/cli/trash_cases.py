@@ -1,4 +1,5 @@
 """ckpt rm, list --trash, undelete and mark, as an operator uses them."""
+import datetime
 import fcntl
 import json
 import os
@@ -155,16 +156,17 @@ def case_the_trash_is_listed_and_restored_by_run_by_time_and_all_of_it(sh):
     sh.run("undelete", "--all", *AT, out="^the trash is empty$")
     sh.run("undelete", *AT, code=2, err=["missing argument NAME", "--all"])
     sh.run("rm", "llama@1", "other@10", *AT)
-    time.sleep(1.2)
+    time.sleep(0.01)
+    between = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     sh.run("rm", "llama@2", "llama@3", *AT)
     check(in_trash(sh) == [("llama", 3), ("llama", 2), ("llama", 1), ("other", 10)], "")
-    check(in_trash(sh, "--run", "oth*") == [("other", 10)] and in_trash(sh, "--since", "1s") == [("llama", 3), ("llama", 2)], "filters")
+    check(in_trash(sh, "--run", "oth*") == [("other", 10)] and in_trash(sh, "--since", between) == [("llama", 3), ("llama", 2)], "filters")
     check(sh.run("list", "--trash", "-q", "-n", "2", *AT).out == "llama@3\nllama@2\n", "-q")
     sh.run("list", "--trash", "--where", "step > 1", *AT, code=2, err="--where does not work with --trash")
     code, text = sh.terminal("list", "--trash", *AT, columns=80)
     check(code == 0 and "4 in the trash, " in text and "ckpt undelete NAME, RUN or --all --store store" in text, text)
     check(max(len(line) for line in text.split("\r\n")) <= 80, text)
-    sh.run("undelete", "--since", "1s", *AT, out=["^restored llama@2$", "^restored llama@3$"], not_out="llama@1")
+    sh.run("undelete", "--since", between, *AT, out=["^restored llama@2$", "^restored llama@3$"], not_out="llama@1")
     sh.run("undelete", "other", *AT, out="^restored other@10$")
     check(in_trash(sh) == [("llama", 1)], "")
     sh.run("undelete", "--all", "llama@1", *AT, code=2, err="cannot be used together")
