@@ -1,6 +1,7 @@
 #include "api/doctor/store_facts.hpp"
 
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "engine/io/file_system.hpp"
 #include "engine/publish/leftover.hpp"
 #include "engine/store/held_store.hpp"
+#include "engine/store/holds_store.hpp"
 #include "engine/store/inbox.hpp"
 #include "engine/store/recycle.hpp"
 
@@ -106,6 +108,17 @@ Result<std::vector<catalog::Entry>> listed(Io& io, catalog::Time now, const std:
   return entries;
 }
 
+/// At the paths of these runs and above them.
+void look_for_stores(Io& io, const std::set<std::string>& runs, StoreFacts& out) {
+  std::set<std::string> seen{"."};
+  for (const std::string& run : runs) {
+    for (std::string at = run; !at.empty() && seen.insert(at).second; at = parent_path(at)) {
+      const std::string path = join_path(out.path, at);
+      if (holds_store(io, path).value_or(false)) add(out.inner, 0, path);
+    }
+  }
+}
+
 void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
   const std::string file = catalog::catalog_file(out.path);
   out.has_catalog = io.stat(file).has_value();
@@ -125,6 +138,9 @@ void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
     out.unlistable.push_back(entries.error().message);
     return;
   }
+  std::set<std::string> runs;
+  for (const catalog::Entry& entry : *entries) runs.insert(entry.checkpoint.run);
+  look_for_stores(io, runs, out);
   for (const catalog::Entry& entry : *entries) {
     std::string what = entry.path(out.path);
     if (!entry.reason.empty()) what += ": " + entry.reason;

@@ -24,11 +24,12 @@ struct StoreFacts {
     std::uint64_t bytes = 0;
     std::string first{};  ///< the first one's path, then the reason if known
   };
-  Group leftover{};              ///< of killed saves; no process holds them
-  Group claims{};                ///< of readers on other hosts that ended, or are silent since the last look
-  Group stopped{};               ///< interrupted deletions
-  Group past_grace{};            ///< in the trash past their grace
-  Group unrecorded{};            ///< in the trash, without a record: nothing ever removes them
+  Group inner{};       ///< stores in this one: no command on this one sees their trash, nor what is noted there
+  Group leftover{};    ///< of killed saves; no process holds them
+  Group claims{};      ///< of readers on other hosts that ended, or are silent since the last look
+  Group stopped{};     ///< interrupted deletions
+  Group past_grace{};  ///< in the trash past their grace
+  Group unrecorded{};  ///< in the trash, without a record: nothing ever removes them
   catalog::Recycled recycled{};  ///< wait for the next save
   Group unknown_recycled{};      ///< in recycle/, but not put there by ckpt: never used nor removed
   Group marks_unreadable{};      ///< checkpoints with unreadable marks
