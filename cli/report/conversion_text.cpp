@@ -57,7 +57,7 @@ std::string done_text(const ConvertReport& report, bool cast, SizeStyle sizes) {
     out += fmt::format(" ({})", format_rate(static_cast<double>(report.target_bytes) / report.seconds, sizes));
   if (report.peak_bytes != 0) out += fmt::format(" · peak memory {}", format_size(report.peak_bytes, sizes));
   out += " · " + checked_text(report) + "\n";
-  if (report.seconds > 0.5) out += times_text(report);
+  if (report.seconds > 0.5 && report.target_bytes >= kLeastRated) out += times_text(report);
   if (report.overflowed != 0 || report.became_nan != 0)
     out += fmt::format("cast    {} overflowed to Inf, {} became NaN\n", format_counted(report.overflowed, "value"),
                        format_count(report.became_nan));
