@@ -37,9 +37,9 @@ void print_removals(Context& context, const RemoveReport& report, const RemoveRe
     if (!one.refused.empty()) continue;
     gone.push_back(trash_name(one.run, one.name, one.step, true));
     first_end = std::min(first_end, one.kept_until);
-    const bool is_found = context.words.value("store") == nullptr && request.store != ".";
+    const std::string where = is_store_found(context.words, request.store) ? " in " + printable(request.store) : "";
     say(context, fmt::format("{} {}, {}{}\n", dry_run ? "would delete" : "deleted", printable(one.label),
-                             format_size(one.bytes, sizes), is_found ? " in " + printable(request.store) : ""));
+                             format_size(one.bytes, sizes), where));
   }
   if (gone.empty()) return;
   if (dry_run) {
@@ -179,8 +179,7 @@ Answer run_rm(Context& context) {
 
 Answer list_trash(Context& context) {
   const Words& words = context.words;
-  std::string store;
-  std::string run;
+  StorePlace place;
   for (const char* flag : {"tag", "state", "where", "sort", "csv", "rebuild"}) {
     if (words.value(flag) != nullptr)
       return failed({.code = Errc::usage, .message = fmt::format("--{} does not work with --trash", flag)});
@@ -199,17 +198,16 @@ Answer list_trash(Context& context) {
     limit = *count;
   }
   auto listed = ask_alone(context, [&](Session& session) -> Result<std::vector<TrashEntry>> {
-    CKPT_TRY(const StorePlace place, listed_place(session, words));
-    store = join_path(place.store, "");
-    run = place.run;
-    CKPT_CHECK(session.io.stat(store));
-    CKPT_TRY(auto all, catalog::list_trash(session.io, store, catalog::TrashScope::present));
-    catalog::note_shared_steps(session.io, store, all);
+    CKPT_TRY(place, listed_place(session, words));
+    place.store = join_path(place.store, "");
+    CKPT_CHECK(session.io.stat(place.store));
+    CKPT_TRY(auto all, catalog::list_trash(session.io, place.store, catalog::TrashScope::present));
+    catalog::note_shared_steps(session.io, place.store, all);
     return all;
   });
   if (!listed) return failed(std::move(listed).error());
   std::erase_if(*listed, [&](const TrashEntry& entry) {
-    return !entry.present || (!run.empty() && !matches_glob(entry.run, run)) ||
+    return !entry.present || (!place.run.empty() && !matches_glob(entry.run, place.run)) ||
            (since && (!entry.recorded || entry.record.deleted < *since));
   });
   std::ranges::stable_sort(*listed, [](const TrashEntry& a, const TrashEntry& b) {
@@ -223,7 +221,7 @@ Answer list_trash(Context& context) {
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     data.begin_object();
-    put_text(data, "store", store);
+    put_text(data, "store", place.store);
     data.member("total", total).key("trash").begin_array();
     for (const TrashEntry& entry : *listed) put_entry(data, entry);
     data.end_array().end_object();

@@ -12,6 +12,7 @@
 #include "catalog/scan/utc.hpp"
 #include "cli/output/table.hpp"
 #include "cli/report/catalog_text.hpp"
+#include "cli/words/store_options.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt::cli {
@@ -168,8 +169,7 @@ bool is_stuck(const PrunePlan& plan) {
 void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   if (context.words.on("tsv")) return print_decisions(context, plan);
   const SizeStyle sizes = context.settings.sizes;
-  const bool is_found = context.words.value("store") == nullptr && plan.store != ".";  // around this directory
-  if (is_found) say(context, fmt::format("store   {}\n", printable(plan.store)));
+  if (is_store_found(context.words, plan.store)) say(context, fmt::format("store   {}\n", printable(plan.store)));
   if (plan.policies.replaces_file)
     say(context, fmt::format("note    {} is not used: the rules of the command line replace it\n", kPolicyFile));
   for (const PrunePart& part : plan.parts) {

@@ -63,7 +63,8 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
       count_text(facts.inner, "store in this one, whose trash and notes are",
                  "stores in this one, whose trash and notes are") +
           " not seen from here",
-      "restore its trash (ckpt undelete --all --store IT), then remove its .ckpt; to keep it apart, give it a ckpt.toml");
+      "restore what is in its trash: ckpt undelete --all --store DIR; then remove DIR/.ckpt. To keep it as a store of its "
+      "own, create DIR/ckpt.toml");
   group(facts.leftover, Health::warn, "left over",
         fmt::format("{} of killed saves or conversions, {}", count_text(facts.leftover, "leftover", "leftovers"),
                     size_text(facts.leftover.bytes)),

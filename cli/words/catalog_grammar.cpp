@@ -29,8 +29,8 @@ Flag watch_flag() {
 
 constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
-    "digits. RUN may be omitted if the store has one run. RUN@best is the lowest metric, or the highest if its name has "
-    "acc, score, f1 or the like; the 'best' rule of ckpt.toml comes first.";
+    "digits. RUN may be omitted if the store has one run. RUN@best follows the 'best' rule in ckpt.toml; without one it "
+    "has the lowest metric value, or the highest of metrics named like acc, score or f1.";
 
 Flag metric_flag() {
   return {.name = "metric",
@@ -123,12 +123,11 @@ Verb list_verb() {
       .arguments = "[STORE]",
       .most_arguments = 1,
       .summary = "List the checkpoints of a store",
-      .about =
-          {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
-           "Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
-           "STORE/.ckpt/catalog.sqlite; if the index cannot be used, list warns and scans the directories.",
-           "The newest checkpoint of each run comes first; steps sort as numbers. An earlier save of a step has its "
-           "generation: 15.g3. -q prints names that other commands accept."},
+      .about = {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
+                "Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
+                "STORE/.ckpt/catalog.sqlite; if the index cannot be used, list warns and scans the directories.",
+                "The newest checkpoint of each run comes first; steps sort as numbers. If a step was saved again, the "
+                "older save is listed with its generation, e.g. 15.g3. -q prints names that other commands accept."},
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),

@@ -68,10 +68,10 @@ Verb verify_verb() {
            "also verifies all stored checksums, and 16-bit weights against their fp32 masters. In the ckpt format, unlisted "
            "data files count as damage. --quick checks only names, sizes and structure. --against also compares with another "
            "checkpoint, like 'ckpt diff'. Exits with 1 on damage, on a difference or, with --finite, on NaN or Inf.",
-           "--all verifies all checkpoints in a store, or in the runs that match RUN, least recently verified first, and prints "
-           "checkpoints with problems (-v: all). Results are recorded: 'ckpt list' shows them, and prune keeps the newest verified "
-           "checkpoint of each run. With --all, --sample selects a share of the checkpoints: 5% per night covers all in 20 "
-           "nights. Exits with 3 if a checkpoint could not be checked or its result not recorded.",
+           "--all verifies every checkpoint of the store, or of the runs that match RUN, least recently verified first. Only "
+           "checkpoints with problems are printed (-v: all). Results are recorded: 'ckpt list' shows them, and prune keeps "
+           "the newest verified checkpoint of each run. --sample then selects a share of the checkpoints: 5% per night "
+           "covers all in 20 nights. Exits with 3 if a run or a checkpoint could not be checked, or a result not recorded.",
            kDirectories, kPathOrName},
       .aliases = {"check", "fsck"},
       .flags =

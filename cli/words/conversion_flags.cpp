@@ -2,6 +2,11 @@
 
 namespace ckpt::cli {
 
+Flag seldom(Flag flag) {
+  flag.seldom = true;
+  return flag;
+}
+
 Flag from_flag() {
   return {.name = "from",
           .value = "FORMAT",

@@ -4,6 +4,9 @@
 
 namespace ckpt::cli {
 
+/// The flag, as one that -h only names.
+Flag seldom(Flag flag);
+
 // Flags that several commands have which read or write a checkpoint.
 
 /// --from.

@@ -6,11 +6,6 @@
 namespace ckpt::cli {
 namespace {
 
-Flag seldom(Flag flag) {
-  flag.seldom = true;
-  return flag;
-}
-
 Verb convert_verb() {
   return {
       .name = "convert",

@@ -11,10 +11,22 @@
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
+namespace {
+
+/// "@latest" in a run is that of the run.
+std::string in_run(const std::string& word, const StorePlace& here) {
+  return word.starts_with('@') ? here.run + word : word;
+}
+
+}  // namespace
 
 std::string store_of(const Words& words) {
   const std::string given = words.text("store");  // or CKPT_STORE
   return given.empty() ? place_here().store : given;
+}
+
+bool is_store_found(const Words& words, const std::string& store) {
+  return words.value("store") == nullptr && store != ".";
 }
 
 Result<std::vector<std::string>> runs_of(const Words& words) {
@@ -35,15 +47,6 @@ Result<StorePlace> listed_place(Session& session, const Words& words) {
     out.run = join_path(out.run, run);
   return out;
 }
-
-namespace {
-
-/// "@latest" in a run is that of the run.
-std::string in_run(const std::string& word, const StorePlace& here) {
-  return word.starts_with('@') ? here.run + word : word;
-}
-
-}  // namespace
 
 NamedCheckpoint named(const Words& words, const std::string& word) {
   if (words.value("store") != nullptr)

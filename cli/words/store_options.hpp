@@ -14,6 +14,8 @@ namespace ckpt::cli {
 
 /// --store, else CKPT_STORE, else the store that the current directory is or lies in, else the current directory.
 std::string store_of(const Words& words);
+/// Whether the store was found around the current directory: output then names it.
+bool is_store_found(const Words& words, const std::string& store);
 /// Arguments that name runs.
 /// errors  not_found: one is the path of a store
 Result<std::vector<std::string>> runs_of(const Words& words);

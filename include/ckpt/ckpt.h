@@ -431,8 +431,8 @@ int ckpt_latest_usable(ckpt_run* run, ckpt_checkpoint** checkpoint);
 /* The same of the newest save of one step, superseded or not. Collective. */
 int ckpt_step_usable(ckpt_run* run, uint64_t step, ckpt_checkpoint** checkpoint);
 /* Both only look. A job that reads its state from such a checkpoint, rather than with ckpt_load, calls this when it has: its
- * saves then continue from there, as after ckpt_load and ckpt_load_step. 2 if it is not the checkpoint that was opened
- * last. Collective. */
+ * saves then continue from there, as after ckpt_load and ckpt_load_step. 2 on all ranks if on one it is not the
+ * checkpoint that was opened last. Collective. */
 int ckpt_loaded(ckpt_run* run, const ckpt_checkpoint* checkpoint);
 /* Opens a checkpoint by path, in any format that ckpt reads; of a directory of checkpoints (a run, a store with one run,
  * a trainer's output directory) the newest. `options` may be NULL. 12 if the format is unknown, 13 if files are missing.

@@ -90,8 +90,8 @@ TEST_F(RunSeries, OnlyALoadDecidesWhereSavesContinueNotALook) {
     ASSERT_TRUE(seen);
     const auto other = run.usable(25);
     ASSERT_TRUE(other);
-    EXPECT_EQ(run.loaded(**seen).error().code, Errc::usage);
-    ASSERT_TRUE(run.loaded(**other));
+    EXPECT_EQ(run.loaded(seen->get()).error().code, Errc::usage);
+    ASSERT_TRUE(run.loaded(other->get()));
     ASSERT_TRUE(save_step(run, 26));
   });
   const universal::Run last = run_of(run_ + "/step-000000026.g7");

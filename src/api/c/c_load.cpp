@@ -138,8 +138,7 @@ int ckpt_loaded(ckpt_run* run, const ckpt_checkpoint* checkpoint) {
   return guarded([&]() -> Result<> {
     CKPT_CHECK(need(run, "the run"));
     CKPT_CHECK(run->owner.check());
-    CKPT_CHECK(need(checkpoint, "the checkpoint"));
-    return run->opened->run->loaded(*checkpoint->checkpoint);
+    return run->opened->run->loaded(checkpoint == nullptr ? nullptr : checkpoint->checkpoint.get());
   });
 }
 

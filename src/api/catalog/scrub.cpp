@@ -355,7 +355,8 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   for (Turn& turn : turns) {
     if (left == 0) break;
     std::string label = names.of(turn.entry);
-    Session one = with_item(session, out.items.size() + 1, std::max<std::uint64_t>(most, out.items.size() + 1), label);
+    const std::uint64_t number = out.items.size() + 1;  // above `most` after some that could not be read
+    Session one = with_item(session, number, std::max(most, number), label);
     CKPT_TRY(ScrubItem item, Scrubber(one, request, verify).look(std::move(turn)));
     item.label = std::move(label);
     if (item.report) {

@@ -96,20 +96,19 @@ catalog::OtherTools other_tools() {
 
 Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog::Trust trust, catalog::Time now,
                                       std::uint64_t memory_bytes) {
-  if (const auto there = io.stat(store); !there && there.error().code == Errc::not_found) {
-    const std::string near = nearest_path(io, store);
-    return fail({.code = Errc::not_found,
-                 .message = store + ": no such directory",
-                 .file = store,
-                 .hint = near.empty() ? "" : fmt::format("did you mean {}?", near)});
-  }
   const std::uint64_t parsed = memory_bytes / memory_for(1, MetadataCost::json);
-  return catalog::Catalog::open(io, store,
-                                {.tools = other_tools(),
-                                 .trust = trust,
-                                 .now = now,
-                                 .makes_store = trust == catalog::Trust::nothing,
-                                 .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+  auto opened = catalog::Catalog::open(io, store,
+                                       {.tools = other_tools(),
+                                        .trust = trust,
+                                        .now = now,
+                                        .makes_store = trust == catalog::Trust::nothing,
+                                        .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+  if (opened || opened.error().code != Errc::not_found || io.stat(store)) return opened;
+  const std::string near = nearest_path(io, store);
+  return fail({.code = Errc::not_found,
+               .message = store + ": no such directory",
+               .file = store,
+               .hint = near.empty() ? "" : fmt::format("did you mean {}?", near)});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {

@@ -263,10 +263,8 @@ class Comparison {
     note_names("blobs that are only there: ", only_there.blobs);
     if (const auto prefix = missing_prefix(report_.only_here, report_.only_there))
       report_.notes.push_back(
-          {.text = fmt::format(
-               "all {} names match after dropping the prefix '{}': compare with 'ckpt diff A B --strip-prefix "
-               "{}'",
-               std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
+          {.text = fmt::format("all {} names match after dropping the prefix '{}': try --strip-prefix {}",
+                               std::min(report_.only_here.size(), report_.only_there.size()), *prefix, *prefix)});
   }
 
   void note_names(std::string_view text, const std::vector<std::string>& names) {

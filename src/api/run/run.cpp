@@ -268,13 +268,15 @@ Result<std::unique_ptr<Checkpoint>> Run::usable(std::optional<std::uint64_t> ste
   return checkpoint;
 }
 
-Result<> Run::loaded(const Checkpoint& checkpoint) {
-  if (checkpoint.path() != usable_path_)
+Result<> Run::loaded(const Checkpoint* checkpoint) {
+  CKPT_CHECK(agree_after(*comm_, options_.patience, [&]() -> Result<> {
+    if (checkpoint != nullptr && checkpoint->path() == usable_path_) return {};
     return fail({.code = Errc::usage,
-                 .message = checkpoint.path() + ": not the checkpoint that this run was asked for last",
-                 .file = checkpoint.path()});
-  note_loaded(checkpoint, at_usable_);
-  return mark_restored(checkpoint, true);
+                 .message = run_directory_ + ": the checkpoint is not the last one that the run returned",
+                 .file = run_directory_});
+  }));
+  note_loaded(*checkpoint, at_usable_);
+  return mark_restored(*checkpoint, true);
 }
 
 Result<std::vector<std::uint64_t>> Run::steps() {

@@ -83,8 +83,8 @@ class Run {
   ///         `step`
   Result<std::unique_ptr<Checkpoint>> usable(std::optional<std::uint64_t> step = {}, const Result<>& mine = {});
   /// The caller has loaded a checkpoint that `usable` returned by itself, which then counts as loaded. Collective.
-  /// errors  usage: it is not the last one that `usable` returned
-  Result<> loaded(const Checkpoint& checkpoint);
+  /// errors  on all ranks: usage: on one it is null, or not the last one that `usable` returned
+  Result<> loaded(const Checkpoint* checkpoint);
   /// The steps of the run's checkpoints, newest save first, each once, as rank 0 sees them. Collective.
   /// errors  io: the run cannot be listed
   Result<std::vector<std::uint64_t>> steps();

@@ -115,7 +115,7 @@ class Progress {
       const auto* opaque = std::get_if<Opaque>(&object->value.v);
       if (opaque == nullptr) return;
       // DeepSpeed before 0.8 says it by the class alone.
-      scale.dynamic = opaque->global.ends_with(".DynamicLossScaler") || opaque->global.ends_with(" DynamicLossScaler");
+      scale.dynamic = opaque->global.ends_with(".DynamicLossScaler");
       read_fields(opaque->state.get(), scale);
       return;
     }

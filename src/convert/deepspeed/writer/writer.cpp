@@ -47,10 +47,10 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
   if (target.stage == 0 && (target.model_dtype == Dtype::bf16 || target.model_dtype == Dtype::f16) && !target.fresh)
     note("stage 0 with 16-bit weights is written for optimizers of torch (\"torch_adam\": true), not for FusedAdam");
   if (target.stage == 0 && target.model_dtype == Dtype::bf16 && is_before(target.version, 18))
-    out.push_back({.severity = Severity::warning,
-                   .text =
-                       "DeepSpeed before 0.18 loads bf16 without ZeRO only as its BF16_Optimizer wrote it: for such a "
-                       "version write --zero-stage 1, which it loads at stage 0 too"});
+    out.push_back(
+        {.severity = Severity::warning,
+         .text = "DeepSpeed before 0.18 cannot load bf16 written for stage 0; for those versions use --zero-stage 1, "
+                 "which they also load at stage 0"});
   if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt convert replaces it");
 }
 
