@@ -1,6 +1,5 @@
 """Damaged and hostile checkpoints, as a user meets them: the right exit code, one error that names the file and the next
 step, in bounded memory and time, and nothing left behind."""
-import functools
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ import struct
 import subprocess
 import zipfile
 
-from runner import Result, check, main
+from runner import Result, check, is_sanitized, main
 
 MEMORY = 256 << 20            # the --memory of each run
 ADDRESSES = MEMORY + (1 << 30)  # and its limit of address space, program and threads included
@@ -21,12 +20,6 @@ SECONDS = 20  # of a processor
 
 BROKEN = {"corrupt": 15, "incomplete": 13, "unsupported": 12, "refused": 15}
 UNREAD = ("orbax_",)  # formats that are recognised but not read: refused as such
-
-
-@functools.cache
-def is_sanitized(program):
-    data = pathlib.Path(program).read_bytes()
-    return b"__asan_init" in data or b"__tsan_init" in data
 
 
 def limited(sh):
@@ -239,11 +232,47 @@ def case_pickles_that_would_fill_memory_are_refused(sh):
              "many lists": b"\x80\x02" + b"]" * many, "many marks": b"\x80\x02" + b"(" * many,
              "many memos": b"\x80\x04N" + b"\x94" * many + b".", "later protocol": b"\x80\x09N.",
              "many duplicates": b"\x80\x02]" + b"2a" * (many // 2) + b"."}
-    for name, data in bombs.items():
+    for name, data in {**bombs, **shared_bombs()}.items():
         try:
             refused(sh, torch_zip(sh, data), (15, 12, 17))
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
+
+
+def shared_bombs():
+    """Pickles of some MB that hold one thing many times: a reader that copies it at each place needs GB, or hours."""
+    def text(data):
+        return b"X" + struct.pack("<I", len(data)) + data
+
+    long, named = text(b"a" * 10_000_000), [text(b"%07d" % i) for i in range(100_000)]
+    kept = b"\x80\x02" + long + b"q\x010"
+    return {"a list in itself": b"\x80\x02]" + b"2a" * 32_000 + b".",
+            "values of one text": kept + b"}(" + b"".join(key + b"h\x01" for key in named[:1000]) + b"u.",
+            "keys of one text": kept + b"}(" + b"h\x01K\x01" * 1000 + b"u.",
+            "dicts of one key": kept + b"](" + b"}h\x01K\x01s" * 1000 + b"e.",
+            "many below a long key": b"\x80\x02}" + long + b"}(" + b"".join(key + b"]" for key in named[:1000]) + b"us.",
+            "a long list under many keys": b"\x80\x02](" + b"K\x01" * 100_000 + b"eq\x010}(" + b"".join(key + b"h\x01" for key in named) + b"u.",
+            "a class with a long name": b"\x80\x02c" + b"m" * 10_000_000 + b"\nn\nq\x010](" + b"h\x01)R" * 1000 + b"e."}
+
+
+def case_a_deepspeed_pickle_that_repeats_one_thing_is_refused(sh):
+    sh.needs_free(200)
+    bombs = shared_bombs()
+    del bombs["a list in itself"]  # of which each item would be a state of its own: here it is one
+    for name, data in bombs.items():
+        source = copy_of(sh, "deepspeed/zero2_bf16_dp4", "bomb")
+        file = source / "global_step3/mp_rank_00_model_states.pt"
+        with zipfile.ZipFile(file) as archive:
+            entries = {entry: archive.read(entry) for entry in archive.namelist()}
+        with zipfile.ZipFile(file, "w") as archive:
+            for entry, content in entries.items():  # the dict of the file gets one more key
+                more = b"X\x05\0\0\0extra" + data[2:-1] + b"s."
+                archive.writestr(entry, content[:-1] + more if entry.endswith("/data.pkl") else content)
+        try:
+            refused(sh, source, 15)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from None
+        shutil.rmtree(source)
 
 
 def case_archives_that_lie_are_refused(sh):

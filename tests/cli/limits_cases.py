@@ -60,6 +60,7 @@ def case_the_limit_of_open_files_is_raised_as_far_as_it_goes(sh):
 
 
 def case_a_thread_that_the_system_refuses_is_no_error_of_ours(sh):
+    sh.measures_memory()
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         return  # the limit counts the processes of a separate user
     shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("source"))
@@ -102,6 +103,7 @@ def case_a_manifest_over_the_memory_is_not_looked_at(sh):
 
 
 def case_list_and_status_read_no_manifest_over_the_memory(sh):
+    sh.measures_memory()
     sh.needs_free(200)
     at = ("--store", "st")
     for step in ("1", "2"):
@@ -122,6 +124,7 @@ def case_list_and_status_read_no_manifest_over_the_memory(sh):
 
 
 def case_a_conversion_of_many_tensors_is_refused_within_the_memory(sh):
+    sh.measures_memory()
     count = 50_000
     header = {f"model.layers.{i // 7}.block.{i % 7}.weight": {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
               for i in range(count)}
@@ -148,6 +151,7 @@ def case_a_directory_of_an_archive_is_held_within_the_memory(sh):
 
 
 def case_many_tiny_tensors_are_converted_in_the_memory_that_is_named_as_the_least(sh):
+    sh.measures_memory()
     save({f"t{i}": Tensor([1.0]) for i in range(30_000)}, sh.path("tiny.pt"))
     for target in ("tiny.safetensors", "tiny"):
         words = ("convert", "tiny.pt", target, "--to", "dcp" if target == "tiny" else "safetensors", "--memory")

@@ -4,6 +4,7 @@ A case file defines functions named `case_*` with one parameter, the Shell. `mai
 prefix, or all, each in a separate empty directory.
 """
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -21,6 +22,12 @@ from schema import Schemas
 
 class Skipped(Exception):
     """A case that this machine cannot run; the text is the reason."""
+
+
+@functools.cache
+def is_sanitized(program):
+    data = pathlib.Path(program).read_bytes()
+    return b"__asan_init" in data or b"__tsan_init" in data
 
 
 class Result:
@@ -54,6 +61,11 @@ class Shell:
         free = shutil.disk_usage(self.directory).free >> 20
         if free < mebibytes:
             raise Skipped(f"needs {mebibytes} MiB of free space in {tempfile.gettempdir()}, which has {free}")
+
+    def measures_memory(self):
+        """Skips the case where memory that is measured, or processes that are counted, are not the program's alone."""
+        if is_sanitized(self.program):
+            raise Skipped("a sanitizer takes memory and threads of its own")
 
     def run(self, *words, code=0, out=(), err=(), not_out=(), not_err=(), env=None, launcher=(), id=None):
         """Runs `ckpt WORDS`; `out` and `err` are patterns that must be found (one, or several); `code` may be several. With `id` ("E1503") it runs

@@ -274,9 +274,33 @@ TEST(TorchValue, AListInsideItselfEnds) {
 
 TEST(TorchValue, EachTimeThatAListContainsItselfCounts) {
   const Graph graph = parsed("]2a2a2a.");
-  std::uint64_t values = 0;
-  ASSERT_TRUE(to_value(graph, graph.root(), no_name, &values));
-  EXPECT_EQ(values, 4U);
+  Expansion expansion;
+  ASSERT_TRUE(to_value(graph, graph.root(), no_name, &expansion));
+  EXPECT_EQ(expansion.values, 4U);
+}
+
+TEST(TorchValue, TheLimitIsForAllThatIsTakenOfAGraph) {
+  const Graph graph = parsed("]2a2a2a.");
+  Expansion so_far{.values = Expansion::most_values - 4};
+  ASSERT_TRUE(to_value(graph, graph.root(), no_name, &so_far));
+  const auto value = to_value(graph, graph.root(), no_name, &so_far);
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().code, Errc::refused);
+}
+
+TEST(TorchValue, TextThatIsStoredOnceCountsEachTime) {
+  const std::string text(std::size_t{1} << 20, 'a');
+  const std::string once = std::string("X\0\0\x10\0", 5) + text + std::string("q\0", 2);
+  const Graph twice = parsed("](" + once + std::string("h\0e.", 4));
+  Expansion expansion;
+  ASSERT_TRUE(to_value(twice, twice.root(), no_name, &expansion));
+  EXPECT_EQ(expansion.text_bytes, 2 * text.size());
+  std::string often = "](" + once;
+  for (int i = 0; i < 300; ++i) often += std::string("h\0", 2);
+  const Graph graph = parsed(often + "e.");
+  const auto value = to_value(graph, graph.root(), no_name);
+  ASSERT_FALSE(value);
+  EXPECT_EQ(value.error().code, Errc::refused);
 }
 
 TEST(TorchValue, ValuesThatUnfoldWithoutEndAreRefused) {

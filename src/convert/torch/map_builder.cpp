@@ -340,8 +340,8 @@ Result<> MapBuilder::find_deep_objects() {
   std::vector<Item> kept;
   for (Item& item : objects_) {
     Part& part = parts_[item.part];
-    const auto value =
-        to_value(part.archive.graph, item.node, [](pickle::NodeId) { return std::optional<std::string>(); });
+    const auto value = to_value(
+        part.archive.graph, item.node, [](pickle::NodeId) { return std::optional<std::string>(); }, &part.expansion);
     if (!value) return fail(at(in_file(value.error(), part.archive), part, item.path));
     if (nests_within(**value, universal::kMaxObjectDepth, kMostValues)) {
       kept.push_back(std::move(item));
@@ -364,10 +364,10 @@ Result<> MapBuilder::add_objects() {
       lost = true;
       return std::nullopt;
     };
-    std::uint64_t values = 0;
-    auto value = to_value(part.archive.graph, item.node, tensor_name, &values);
+    Expansion own;
+    auto value = to_value(part.archive.graph, item.node, tensor_name, &own);
     if (!value) return fail(at(in_file(std::move(value).error(), part.archive), part, item.path));
-    total += values;
+    total += own.values;
     if (total > kMostValues) {
       return fail(
           at({.code = Errc::refused, .message = "objects expand to more than 4 million values"}, part, item.path));

@@ -63,6 +63,7 @@ class MapBuilder {
     std::vector<std::string> untyped{};     ///< tensors whose bytes torch.load would not swap
     std::vector<OptimizerState> optimizers{};
     std::optional<std::uint64_t> step{};
+    Expansion expansion{};  ///< of its objects
   };
 
   Result<> add_tensor(std::uint32_t part_index, Path path, pickle::NodeId node);

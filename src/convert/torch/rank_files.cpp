@@ -320,8 +320,9 @@ Result<> RankFilesBuilder::place(const Part& part, std::uint32_t tensor, const T
   return {};
 }
 
-Result<> RankFilesBuilder::add_object(const Part& part, Path path, NodeId node) {
-  auto value = to_value(part.archive.graph, node, [](NodeId) { return std::optional<std::string>{}; });
+Result<> RankFilesBuilder::add_object(Part& part, Path path, NodeId node) {
+  auto value = to_value(
+      part.archive.graph, node, [](NodeId) { return std::optional<std::string>{}; }, &part.expansion);
   if (!value) return fail(at(std::move(value).error(), part, path));
   NamedObject object{.name = "object", .value = **value};
   auto text = universal::build_objects({}, std::span(&object, 1));

@@ -88,6 +88,7 @@ class RankFilesBuilder {
     std::uint32_t index = 0;
     DistributedReader distributed;
     std::map<ViewKey, std::uint32_t> views{};
+    Expansion expansion{};  ///< of its objects
   };
 
   Result<> add_leaf(Part& part, Path path, const Leaf& leaf);
@@ -95,7 +96,7 @@ class RankFilesBuilder {
   Result<> add_sharded(Part& part, const Path& path, const ShardedView& sharded);
   Result<std::optional<std::uint32_t>> tensor_for(Part& part, Path path, const TensorView& view, const Shape& global);
   Result<> place(const Part& part, std::uint32_t tensor, const TensorView& view, const LocalPiece& piece);
-  Result<> add_object(const Part& part, Path path, pickle::NodeId node);
+  Result<> add_object(Part& part, Path path, pickle::NodeId node);
   void keep_pickle(const Part& part);
   std::string set_prefix(const RankFile& file) const;
   Error at(Error error, const Part& part, const Path& path) const;

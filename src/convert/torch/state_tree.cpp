@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "format/torch/torch_object.hpp"
@@ -117,6 +118,11 @@ std::string key_text(const Graph& graph, NodeId key, Room& room) {
   return fmt::format("{}({})", name, items_text(graph, parts, room));
 }
 
+std::uint64_t text_bytes(const PathPart& part) {
+  const auto* text = std::get_if<std::string>(&part);
+  return text == nullptr ? 0 : text->size();
+}
+
 // A dict's key as a part of a path.
 PathPart part_of(const Graph& graph, NodeId key) {
   if (graph.kind(key) == Kind::integer) return graph.integer(key);
@@ -187,6 +193,8 @@ class Tensors {
 };
 
 class Walk {
+  static constexpr std::string_view kTooManyValues = "2 million values";
+
  public:
   explicit Walk(const Graph& graph) : graph_(graph), tensors_(graph) {}
 
@@ -195,7 +203,7 @@ class Walk {
     reach(graph_.root(), 0, false);
     while (!stack_.empty()) {
       Frame& top = stack_.back();
-      if (too_many_) return too_many(top.node);
+      if (!too_many_.empty()) return too_many(top.node);
       if (top.next == top.children.size()) {
         on_path_.erase(top.node);
         stack_.pop_back();
@@ -203,29 +211,40 @@ class Walk {
       }
       Child& child = top.children[top.next++];
       --pending_;
-      if (out_.steps.size() == kMostSteps) return too_many(child.node);
+      if (out_.steps.size() == kMostSteps) {
+        too_many_ = kTooManyValues;
+        return too_many(child.node);
+      }
       out_.steps.push_back({top.step, std::move(child.part)});
+      path_bytes_ = top.path_bytes + text_bytes(out_.steps.back().part);
       reach(child.node, static_cast<std::uint32_t>(out_.steps.size() - 1), child.is_leaf);
     }
-    if (too_many_) return too_many(graph_.root());
+    if (!too_many_.empty()) return too_many(graph_.root());
     return std::move(out_);
   }
 
  private:
   tl::unexpected<Error> too_many(NodeId node) const {
     return fail({.code = Errc::refused,
-                 .message = "state: it expands to more than 2 million values",
+                 .message = fmt::format("state: it expands to more than {}", too_many_),
                  .offset = graph_.offset(node)});
   }
-  // Every child becomes a step, so too many are detected before memory is allocated for them.
-  bool has_room(std::size_t children) {
-    too_many_ = too_many_ || children > kMostSteps || out_.steps.size() + pending_ + children > kMostSteps;
-    return !too_many_;
+  // Every child becomes a step and may become a name, so too many are detected before memory is allocated for them.
+  // key_bytes: of the children's keys, which the pickle may hold once
+  bool has_room(std::size_t children, std::uint64_t key_bytes) {
+    if (children > kMostSteps || out_.steps.size() + pending_ + children > kMostSteps) {
+      too_many_ = kTooManyValues;
+      return false;
+    }
+    name_bytes_ += key_bytes + children * path_bytes_;
+    if (name_bytes_ > graph_.text_bytes() + Expansion::most_repeated_bytes) too_many_ = "256 MiB of repeated names";
+    return too_many_.empty();
   }
 
   struct Frame {
     NodeId node;
     std::uint32_t step;
+    std::uint64_t path_bytes;
     Children children;
     std::size_t next = 0;
   };
@@ -245,7 +264,7 @@ class Walk {
     note_optimizer(node, step);
     on_path_.insert(node);
     pending_ += children.size();
-    stack_.push_back({node, step, std::move(children)});
+    stack_.push_back({node, step, path_bytes_, std::move(children)});
   }
 
   // The children of a node; nothing if it is kept as one value.
@@ -254,15 +273,21 @@ class Walk {
     const Kind kind = graph_.kind(node);
     if (is_plain(kind)) return children;
     if (is_sequence(kind)) {
+      if (kept_whole_.contains(node)) return children;
       const auto items = graph_.items(node);
       const bool all_plain =
           std::all_of(items.begin(), items.end(), [&](NodeId item) { return is_plain(graph_.kind(item)); });
-      if (items.size() <= kLongSequence || !all_plain) add_items(children, items);
+      if (items.size() <= kLongSequence || !all_plain) {
+        add_items(children, items);
+      } else {
+        kept_whole_.insert(node);
+      }
     } else if (is_dict(graph_, node)) {
       add_pairs(children, as_mapping(graph_, node));
-      if (const NodeId metadata = graph_.find(graph_.state(node), "_metadata"); metadata != kNone) {
-        children.push_back({"_metadata", metadata, true});
-      }
+      if (graph_.state(node) == kNone) return children;
+      const auto [metadata, is_new] = metadata_of_.try_emplace(node, kNone);
+      if (is_new) metadata->second = graph_.find(graph_.state(node), "_metadata");
+      if (metadata->second != kNone) children.push_back({"_metadata", metadata->second, true});
     } else if (tensors_.inside(node)) {
       add_parts(children, node);
     }
@@ -292,12 +317,15 @@ class Walk {
   }
 
   void add_items(Children& children, std::span<const NodeId> items) {
-    if (!has_room(children.size() + items.size())) return;
+    if (!has_room(children.size() + items.size(), 0)) return;
     for (std::size_t i = 0; i < items.size(); ++i) children.push_back({static_cast<std::int64_t>(i), items[i]});
   }
 
   void add_pairs(Children& children, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) {
-    if (!pairs || !has_room(children.size() + pairs->size())) return;
+    if (!pairs) return;
+    std::uint64_t key_bytes = 0;
+    for (const auto& pair : *pairs) key_bytes += graph_.text(pair.first).size();
+    if (!has_room(children.size() + pairs->size(), key_bytes)) return;
     const std::size_t first = children.size();
     for (const auto& [key, value] : *pairs) children.push_back({part_of(graph_, key), value});
     name_apart(*pairs, std::span(children).subspan(first));
@@ -348,7 +376,12 @@ class Walk {
   StateTree out_;
   std::vector<Frame> stack_;
   std::size_t pending_ = 0;  // children on the stack that are not steps yet
-  bool too_many_ = false;
+  // Of nodes that may be reached many times, what a look through all their items told.
+  std::unordered_set<NodeId> kept_whole_{};
+  std::unordered_map<NodeId, NodeId> metadata_of_{};
+  std::uint64_t path_bytes_ = 0;  // of the names above the node that is being opened
+  std::uint64_t name_bytes_ = 0;  // of all paths, repeated names each time
+  std::string_view too_many_{};   // of what; empty: all within the limits
   std::unordered_set<NodeId> on_path_;
 };
 

@@ -39,7 +39,8 @@ struct StateTree {
 /// leaves. An object of a class is a leaf too, unless a tensor is inside: then its state's entries follow by their
 /// keys, its arguments below "args". A dict's "_metadata" attribute (torch.nn.Module.state_dict) is a leaf of that key.
 ///
-/// refused: it unfolds to more than 2 million values (shared containers count each time they are reached)
+/// refused: it unfolds to more than 2 million values (shared containers count each time they are reached), or its names to
+/// more than 256 MiB beyond the text that the pickle holds
 Result<StateTree> read_tree(const pickle::Graph& graph);
 
 /// True for tensors of any kind, plain or not, and bare storages.

@@ -65,7 +65,8 @@ class Graph {
   std::uint64_t offset(NodeId id) const;  ///< byte of the pickle at which the node was made (equal texts, globals and
                                           ///< small numbers are one node: where the first was made)
   NodeId root() const;
-  std::size_t node_count() const;  ///< ids are below it
+  std::size_t node_count() const;    ///< ids are below it
+  std::uint64_t text_bytes() const;  ///< memory of all text and bytes, shared ones once
 
   /// The value of a text key in a dict (or a call's dict items); kNone if absent or not a dict.
   NodeId find(NodeId dict, std::string_view key) const;

@@ -16,6 +16,7 @@ NodeId Builder::integer(std::int64_t value) {
 NodeId Builder::make_text(Kind kind, std::string_view text) {
   if (text.size() > decltype(graph_->texts)::kMaxRun) {
     graph_->long_bytes += text.size() + sizeof(std::string);
+    graph_->long_text_bytes += text.size();
     graph_->long_texts.emplace_back(text);
     return make(kind, static_cast<std::uint32_t>(graph_->long_texts.size() - 1), 0, 1);
   }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 
@@ -25,6 +27,8 @@ bool is_in_module(std::string_view module, std::string_view refused) {
          (module.size() > refused.size() && module.starts_with(refused) && module[refused.size()] == '.');
 }
 
+constexpr std::size_t kLongestGlobal = 4096;  // no module or class has a name as long
+
 }  // namespace
 
 Result<> check_global(std::string_view module, std::string_view name) {
@@ -33,6 +37,10 @@ Result<> check_global(std::string_view module, std::string_view name) {
                        (std::any_of(kBuiltinModules.begin(), kBuiltinModules.end(),
                                     [&](std::string_view candidate) { return is_in_module(module, candidate); }) &&
                         std::find(kPlainBuiltins.begin(), kPlainBuiltins.end(), name) == kPlainBuiltins.end());
+  if (module.size() + name.size() > kLongestGlobal) {
+    return fail(
+        {.code = Errc::refused, .message = fmt::format("pickle: a global of {} bytes", module.size() + name.size())});
+  }
   if (!refused) return {};
   return fail({.code = Errc::refused,
                .message = "pickle: global " + std::string(module) + "." + std::string(name) +

@@ -183,6 +183,10 @@ NodeId Graph::root() const {
   return impl_->root;
 }
 
+std::uint64_t Graph::text_bytes() const {
+  return impl_->texts.bytes() + impl_->long_text_bytes;
+}
+
 std::size_t Graph::node_count() const {
   return impl_->nodes.end();
 }

@@ -97,7 +97,8 @@ struct Graph::Impl {
   Runs<CallParts, 12> call_parts;
   std::vector<std::vector<NodeId>> long_items;
   std::vector<std::string> long_texts;
-  std::uint64_t long_bytes = 0;     ///< memory of the two vectors above
+  std::uint64_t long_bytes = 0;  ///< memory of the two vectors above
+  std::uint64_t long_text_bytes = 0;
   std::vector<NodeId> new_objects;  ///< calls by NEWOBJ, ascending
   NodeId root = kNone;
 

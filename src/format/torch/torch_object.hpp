@@ -66,14 +66,32 @@ std::optional<std::string> as_text(const pickle::Graph& graph, pickle::NodeId no
 /// torch.Size, tuple or list of ints >= 0.
 std::optional<Shape> as_shape(const pickle::Graph& graph, pickle::NodeId node);
 
+/// What values expand to: shared ones are counted each time.
+struct Expansion {
+  std::uint64_t values = 0;
+  std::uint64_t text_bytes = 0;  ///< of text and bytes
+
+  static constexpr std::uint64_t most_values = std::uint64_t{4} << 20;
+  static constexpr std::uint64_t most_repeated_bytes = std::uint64_t{256}
+                                                       << 20;  ///< beyond what the pickle itself holds
+
+  Expansion& operator+=(const Expansion& other) {
+    values += other.values;
+    text_bytes += other.text_bytes;
+    return *this;
+  }
+};
+
 /// The node as an inert value. `tensor_name` is asked for tensors of any kind and gives their names (or nothing:
 /// dropped to None). Shared nodes become shared values; a container that contains itself has an Opaque "..." there. An
 /// object that also holds items (a subclass of list or dict) has them in its state: {"state": ..., "items": ...}.
-/// refused if the expansion exceeds 4 M values or depth 1000; corrupt as as_tensor. `volume`, if not null, receives the
-/// number of values, shared ones counted each time.
+/// refused if it nests deeper than 1000 or expands past the limits of Expansion; corrupt as as_tensor.
+///
+/// so_far  if not null: what the nodes of this graph that were taken before expanded to, of which many may share all they
+///         hold; this one is added to it, and the limits are for all together
 Result<ValuePtr> to_value(const pickle::Graph& graph, pickle::NodeId node,
                           const std::function<std::optional<std::string>(pickle::NodeId)>& tensor_name,
-                          std::uint64_t* volume = nullptr);
+                          Expansion* so_far = nullptr);
 
 /// The unknown classes and functions called in the pickle, as "module.name", sorted. The meaning of their calls is
 /// unknown: keep the pickle itself.

@@ -13,7 +13,6 @@ using pickle::Kind;
 using pickle::kNone;
 using pickle::NodeId;
 
-constexpr std::uint64_t kMostValues = std::uint64_t{4} << 20;
 constexpr std::size_t kDeepest = 1000;
 
 // Classes and functions whose calls are understood, or lose nothing as {global, arguments, state}.
@@ -119,7 +118,7 @@ struct Frame {
   ValueForm form = ValueForm::leaf;
   std::vector<NodeId> parts{};
   std::vector<ValuePtr> values{};
-  std::uint64_t volume = 1;  // values, shared ones counted each time
+  Expansion volume{.values = 1};
 };
 
 class Converter {
@@ -127,7 +126,7 @@ class Converter {
   Converter(const Graph& graph, const std::function<std::optional<std::string>(NodeId)>& tensor_name)
       : graph_(graph), tensor_name_(tensor_name) {}
 
-  Result<ValuePtr> convert(NodeId root, std::uint64_t* volume) {
+  Result<ValuePtr> convert(NodeId root, Expansion& so_far) {
     CKPT_CHECK(enter(root));
     while (!path_.empty()) {
       Frame& top = path_.back();
@@ -141,15 +140,16 @@ class Converter {
         top.values.push_back(nullptr);
       } else if (const auto done = done_.find(part); done != done_.end()) {
         const bool is_own_part = done->second.value == nullptr;  // it contains itself
-        top.volume += is_own_part ? 1 : done->second.volume;
-        if (top.volume > kMostValues) return refuse(part, "it expands to more than 4 million values");
+        top.volume += is_own_part ? Expansion{.values = 1} : done->second.volume;
+        CKPT_CHECK(check(part, top.volume));
         top.values.push_back(is_own_part ? itself_ : done->second.value);
       } else {
         CKPT_CHECK(enter(part));
       }
     }
     const Done& done = done_.at(root);
-    if (volume != nullptr) *volume = done.volume;
+    so_far += done.volume;
+    CKPT_CHECK(check(root, so_far));
     return done.value;
   }
 
@@ -159,11 +159,19 @@ class Converter {
 
   struct Done {
     ValuePtr value;  // null while on the path
-    std::uint64_t volume = 1;
+    Expansion volume{.values = 1};
   };
 
   tl::unexpected<Error> refuse(NodeId node, std::string_view why) const {
     return fail({.code = Errc::refused, .message = "object: " + std::string(why), .offset = graph_.offset(node)});
+  }
+
+  Result<> check(NodeId node, const Expansion& volume) const {
+    if (volume.values > Expansion::most_values) return refuse(node, "it expands to more than 4 million values");
+    if (volume.text_bytes > graph_.text_bytes() + Expansion::most_repeated_bytes) {
+      return refuse(node, "it expands to more than 256 MiB of repeated text");
+    }
+    return {};
   }
 
   // Turns a leaf into its value at once, or puts the node on the path.
@@ -238,9 +246,11 @@ class Converter {
 
   template <class T>
   Result<> leaf(NodeId node, T value) {
+    Expansion volume{.values = 1, .text_bytes = graph_.text(node).size()};
+    if constexpr (std::is_same_v<T, Bytes>) volume.text_bytes = value.data.size();
     auto shared = std::make_shared<Value>();
     shared->v = std::move(value);
-    done_[node] = {.value = std::move(shared)};
+    done_[node] = {.value = std::move(shared), .volume = volume};
     return {};
   }
 
@@ -258,9 +268,10 @@ class Converter {
 
   Result<> open(NodeId node, ValueForm form, std::span<const NodeId> parts) {
     if (path_.size() >= kDeepest) return refuse(node, "values nest deeper than 1000");
-    if (parts.size() > kMostValues) return refuse(node, "it expands to more than 4 million values");
+    CKPT_CHECK(check(node, {.values = parts.size()}));
     done_[node] = {};
     path_.push_back({.node = node, .form = form, .parts = {parts.begin(), parts.end()}});
+    path_.back().volume.text_bytes = graph_.callee_name(node).size();
     path_.back().values.reserve(parts.size());
     return {};
   }
@@ -352,8 +363,9 @@ class Converter {
 }  // namespace
 
 Result<ValuePtr> to_value(const Graph& graph, NodeId node,
-                          const std::function<std::optional<std::string>(NodeId)>& tensor_name, std::uint64_t* volume) {
-  return Converter(graph, tensor_name).convert(node, volume);
+                          const std::function<std::optional<std::string>(NodeId)>& tensor_name, Expansion* so_far) {
+  Expansion own;
+  return Converter(graph, tensor_name).convert(node, so_far == nullptr ? own : *so_far);
 }
 
 std::vector<std::string> unknown_classes(const Graph& graph) {

@@ -107,9 +107,8 @@ Result<> read_texts(const StateFile& file, std::string_view key, std::unordered_
   if (node == kNone) return {};
   CKPT_TRY(const auto items, file.items(node, key));
   for (const NodeId item : items) {
-    auto text = torch::as_text(file.graph(), item);
-    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a string"));
-    out.insert(*std::move(text));
+    CKPT_TRY(std::string text, file.text(item, std::string(key) + ": an item"));
+    out.insert(std::move(text));
   }
   return {};
 }
@@ -185,9 +184,8 @@ Result<ModelStates> read_model_states(const StateFile& file, ModelRanks ranks) {
   CKPT_TRY(out.frozen_fragments, read_fragments(file));
   CKPT_TRY(const auto shared, file.named_entries(file.find(root, "shared_params"), "shared_params"));
   for (const auto& [name, node] : shared) {
-    auto target = torch::as_text(file.graph(), node);
-    if (!target) return fail(file.error(Errc::corrupt, "shared_params: " + name + ": not a name"));
-    out.shared.emplace_back(name, *std::move(target));
+    CKPT_TRY(std::string target, file.text(node, "shared_params: " + name));
+    out.shared.emplace_back(name, std::move(target));
   }
   return out;
 }

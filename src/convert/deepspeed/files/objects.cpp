@@ -23,6 +23,12 @@ PathPart path_part(const pickle::Graph& graph, NodeId key, std::size_t position)
   return static_cast<std::int64_t>(position);
 }
 
+std::uint64_t text_bytes(const Path& path) {
+  std::uint64_t bytes = 0;
+  for (const PathPart& part : path) bytes += part_text(part).size();
+  return bytes;
+}
+
 bool may_hold_tensors(const pickle::Graph& graph, NodeId node) {
   switch (graph.kind(node)) {
     case Kind::list:
@@ -59,19 +65,22 @@ Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
       tensors_.push_back({std::move(name), std::move(here), **std::move(tensor)});
       continue;
     }
-    const auto descend = [&](NodeId child, PathPart part) {
-      if (!may_hold_tensors(graph, child)) return;  // a long list of numbers costs nothing
+    // key: kNone for an item of a sequence
+    const auto descend = [&](NodeId child, NodeId key, std::size_t position) -> Result<> {
+      if (!may_hold_tensors(graph, child)) return {};  // a long list of numbers costs nothing
       Path below = here;
-      below.push_back(std::move(part));
+      below.push_back(path_part(graph, key, position));
+      CKPT_CHECK(file_.count_names(text_bytes(below)));
       open.emplace_back(child, std::move(below));
+      return {};
     };
     // Pushed last to first, so that they are taken in the file's order.
     if (const auto entries = torch::as_mapping(graph, node)) {
       for (std::size_t i = entries->size(); i-- > 0;) {
-        descend((*entries)[i].second, path_part(graph, (*entries)[i].first, i));
+        CKPT_CHECK(descend((*entries)[i].second, (*entries)[i].first, i));
       }
     } else if (const auto items = torch::as_sequence(graph, node)) {
-      for (std::size_t i = items->size(); i-- > 0;) descend((*items)[i], static_cast<std::int64_t>(i));
+      for (std::size_t i = items->size(); i-- > 0;) CKPT_CHECK(descend((*items)[i], kNone, i));
     }
   }
   return {};
@@ -93,14 +102,23 @@ std::vector<std::string> foreign_classes(const StateFile& file) {
 Result<Value> ObjectReader::read(NodeId node, const Path& path) {
   names_.clear();
   CKPT_CHECK(name_tensors(node, path));
-  auto value = torch::to_value(file_.graph(), node, [&](NodeId tensor) -> std::optional<std::string> {
+  return value(node, dotted(path));
+}
+
+Result<Value> ObjectReader::read_plain(NodeId node, const std::string& where) {
+  names_.clear();
+  return value(node, where);
+}
+
+Result<Value> ObjectReader::value(NodeId node, const std::string& where) {
+  const auto name_of = [&](NodeId tensor) -> std::optional<std::string> {
     const auto found = names_.find(tensor);
     if (found == names_.end()) return std::nullopt;
     return found->second;
-  });
+  };
+  auto value = torch::to_value(file_.graph(), node, name_of, &expansion_);
   if (!value) {
-    const std::string where = file_.path() + ": " + dotted(path);
-    return fail(with_file(with_context(std::move(value).error(), where), file_.path()));
+    return fail(with_file(with_context(std::move(value).error(), file_.path() + ": " + where), file_.path()));
   }
   return **value;
 }

@@ -28,6 +28,8 @@ class ObjectReader {
   /// The value of a node. Tensors inside become references to names made of `path` and the way to them; they are added
   /// to tensors().
   Result<Value> read(pickle::NodeId node, const Path& path);
+  /// The value of a node without its tensors.
+  Result<Value> read_plain(pickle::NodeId node, const std::string& where);
 
   const std::vector<ObjectTensor>& tensors() const { return tensors_; }
   /// Names of tensors that no map can hold (sparse, quantised, ...): left out.
@@ -35,12 +37,14 @@ class ObjectReader {
 
  private:
   Result<> name_tensors(pickle::NodeId node, const Path& path);
+  Result<Value> value(pickle::NodeId node, const std::string& where);
 
   const StateFile& file_;
   std::string rank_suffix_;
   std::unordered_map<pickle::NodeId, std::string> names_{};  // of the object being read
   std::vector<ObjectTensor> tensors_{};
   std::vector<std::string> dropped_{};
+  torch::Expansion expansion_{};
 };
 
 /// The classes of a file's objects that neither torch nor DeepSpeed defines, as "module.name": only the pickle keeps

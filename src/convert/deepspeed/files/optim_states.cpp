@@ -130,7 +130,8 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
       return fail(file.error(Errc::corrupt, "base_optimizer_state: not one for each group"));
     }
     for (std::size_t g = 0; g < elastic->size(); ++g) {
-      CKPT_CHECK(read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), out.groups[g]));
+      CKPT_CHECK(
+          read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), objects, out.groups[g]));
     }
     CKPT_TRY(const auto step, file.natural(inner, "base_optimizer_state_step"));
     for (GroupState& group : out.groups) {
@@ -153,7 +154,7 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
     const auto entry = states.find(members[0]);
     out.hyper_groups[g].members = {g};
     if (entry == states.end()) continue;  // no step was taken yet, or the optimizer keeps no state
-    CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + optim_group_text(g), out.groups[g]));
+    CKPT_CHECK(read_slots(file, entry->second, "base_optimizer_state: " + optim_group_text(g), objects, out.groups[g]));
   }
   return {};
 }
@@ -184,7 +185,8 @@ Result<> read_sub_group_optimizer(const StateFile& file, NodeId inner, OptimStat
   for (std::size_t s = 0; s < out.groups.size(); ++s) {
     const auto entry = states.find(s);
     if (entry == states.end()) continue;
-    CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: sub-" + optim_group_text(s), out.groups[s]));
+    CKPT_CHECK(
+        read_slots(file, entry->second, "optimizer_state_dict: sub-" + optim_group_text(s), objects, out.groups[s]));
   }
   return {};
 }
@@ -240,7 +242,8 @@ Result<std::unordered_map<std::uint64_t, NodeId>> read_state_entries(const State
   return out;
 }
 
-Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what, GroupState& out) {
+Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what, ObjectReader& objects,
+                    GroupState& out) {
   CKPT_TRY(const auto entries, file.named_entries(entry, what));
   for (const auto& [name, node] : entries) {
     const std::string here = what + ": " + name;
@@ -260,9 +263,8 @@ Result<> read_slots(const StateFile& file, NodeId entry, const std::string& what
       return fail(file.error(Errc::unsupported, here + ": optimizer state of this form is not supported"));
     }
     // Plain Python values of the group: a step counted as an int, flags.
-    auto value = torch::to_value(file.graph(), node, [](NodeId) -> std::optional<std::string> { return std::nullopt; });
-    if (!value) return fail(with_file(std::move(value).error(), file.path()));
-    out.values.emplace_back(name, **value);
+    CKPT_TRY(Value value, objects.read_plain(node, here));
+    out.values.emplace_back(name, std::move(value));
   }
   // After a start from a universal folder each process has its own order: that of a Python set of the names.
   std::ranges::sort(out.slots, {}, &std::pair<std::string, Run>::first);

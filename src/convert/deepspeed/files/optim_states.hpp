@@ -63,7 +63,8 @@ Result<OptimStates> read_optim_states(const StateFile& file, ObjectReader& objec
 Result<std::unordered_map<std::uint64_t, pickle::NodeId>> read_state_entries(const StateFile& file,
                                                                              pickle::NodeId state);
 /// One entry of it: tensors become slots, 0-d tensors and Python values become values of the group.
-Result<> read_slots(const StateFile& file, pickle::NodeId entry, const std::string& what, GroupState& out);
+Result<> read_slots(const StateFile& file, pickle::NodeId entry, const std::string& what, ObjectReader& objects,
+                    GroupState& out);
 /// The `param_groups` of a torch optimizer's state dict.
 Result<std::vector<HyperGroup>> read_hyper_groups(const StateFile& file, pickle::NodeId list, ObjectReader& objects);
 /// Every other key of an optimizer's dict that does not concern the layout: loss scaler and the like, as objects under

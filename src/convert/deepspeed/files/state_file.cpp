@@ -73,11 +73,26 @@ Result<std::vector<std::pair<std::string, NodeId>>> StateFile::named_entries(Nod
   const auto mapping = torch::as_mapping(graph(), dict);
   if (!mapping) return fail(error(Errc::corrupt, std::string(what) + ": not a dict"));
   for (const auto& [key, value] : *mapping) {
-    auto text = torch::as_text(graph(), key);
-    if (!text) return fail(error(Errc::corrupt, std::string(what) + ": a key is not a string"));
-    entries.emplace_back(*std::move(text), value);
+    if (graph().kind(key) != pickle::Kind::text) {
+      return fail(error(Errc::corrupt, std::string(what) + ": a key is not a string"));
+    }
+    CKPT_TRY(std::string name, text(key, what));
+    entries.emplace_back(std::move(name), value);
   }
   return entries;
+}
+
+Result<std::string> StateFile::text(NodeId node, std::string_view what) const {
+  CKPT_CHECK(count_names(graph().text(node).size()));
+  auto text = torch::as_text(graph(), node);
+  if (!text) return fail(error(Errc::corrupt, std::string(what) + ": not a string"));
+  return *std::move(text);
+}
+
+Result<> StateFile::count_names(std::uint64_t bytes) const {
+  name_bytes_ += bytes;
+  if (name_bytes_ <= graph().text_bytes() + torch::Expansion::most_repeated_bytes) return {};
+  return fail(error(Errc::refused, "names expand to more than 256 MiB of repeated text"));
 }
 
 Result<std::vector<NodeId>> StateFile::items(NodeId node, std::string_view what) const {

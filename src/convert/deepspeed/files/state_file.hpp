@@ -52,6 +52,8 @@ class StateFile {
   /// messages.
   Result<std::vector<std::pair<std::string, pickle::NodeId>>> named_entries(pickle::NodeId dict,
                                                                             std::string_view what) const;
+  /// A text. corrupt if it is something else; refused as count_names.
+  Result<std::string> text(pickle::NodeId node, std::string_view what) const;
   /// Items of a list or tuple. corrupt if it is neither.
   Result<std::vector<pickle::NodeId>> items(pickle::NodeId node, std::string_view what) const;
   /// The plain tensor of a node; nothing if it is not a tensor. unsupported for sparse, quantised and other kinds.
@@ -63,6 +65,10 @@ class StateFile {
   Result<std::vector<std::byte>> bytes(std::uint64_t offset, std::uint64_t count) const;
   /// The same of another file of the checkpoint; `path` is below its root.
   Result<std::vector<std::byte>> bytes_of(const std::string& path, std::uint64_t offset, std::uint64_t count) const;
+
+  /// To be called before names are copied: a pickle may hold a long one once and use it many times. refused when all that
+  /// were copied exceed what the pickle holds by more than torch::Expansion::most_repeated_bytes.
+  Result<> count_names(std::uint64_t bytes) const;
 
   /// An error about this file: "PATH: what".
   Error error(Errc code, const std::string& what) const;
@@ -76,6 +82,7 @@ class StateFile {
   MapFile info_;
   std::uint32_t index_;
   TorchArchive archive_;
+  mutable std::uint64_t name_bytes_ = 0;
 };
 
 }  // namespace ckpt::deepspeed

@@ -91,9 +91,8 @@ Result<std::vector<std::string>> read_patterns(const StateFile& file, NodeId inf
     CKPT_TRY(items, file.items(node, key));
   }
   for (const NodeId item : items) {
-    auto text = torch::as_text(file.graph(), item);
-    if (!text) return fail(file.error(Errc::corrupt, std::string(key) + ": an item is not a string"));
-    out.push_back(*std::move(text));
+    CKPT_TRY(std::string text, file.text(item, std::string(key) + ": an item"));
+    out.push_back(std::move(text));
   }
   return out;
 }

@@ -282,7 +282,7 @@ class UniversalReader {
       if (!groups_[g].empty()) group.values = groups_[g].front().values;
       const auto entry = entries.find(g);
       if (!group.values.empty() || entry == entries.end()) continue;
-      CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: group " + std::to_string(g), group));
+      CKPT_CHECK(read_slots(file, entry->second, "optimizer_state_dict: group " + std::to_string(g), reader, group));
     }
     CKPT_TRY(auto objects, group_objects(states, &names));
     CKPT_TRY(auto rest, optimizer_objects(file, file.root(), reader));
