@@ -74,7 +74,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   }
   const bool csv = context.words.on("csv");
   if (csv || context.words.on("tsv")) {
-    const Table values = entry_values(entries);
+    const Table values = entry_values(listing);
     say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
   }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <thread>
 
+#include "api/path_hint.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/stop_watch.hpp"
 #include "cli/process/signals.hpp"
@@ -110,6 +111,7 @@ int dispatch(const std::vector<std::string>& arguments, const Environment& envir
     if (verb != "doctor") raise_open_files();  // doctor reports the limit that other commands start with
     const StopWatch watch(verb, settings);
     answer = command_of(verb)(context);
+    for (Failure& failure : answer.failures) failure.error = with_nearest_path(std::move(failure.error));
   }
   if (settings.json)
     console.out(document(verb, answer));

@@ -103,7 +103,17 @@ Error incomplete(const InspectReport& report) {
           .hint = is_virtual ? "put the file back as it was, or convert its checkpoint again" : ""};
 }
 
-void print_report(Context& context, const InspectReport& report, bool with_files) {
+void print_files(Context& context, const InspectReport& report) {
+  const bool tsv = context.words.on("tsv");
+  Table table{.columns = {{.title = "FILE"}, {.title = tsv ? "BYTES" : "SIZE", .right = true}}};
+  for (const auto& [path, bytes] : report.files) {
+    const std::string name = path.empty() ? base_name(report.path) : path;  // the checkpoint is a file
+    table.rows.push_back({printable(name), tsv ? std::to_string(bytes) : format_size(bytes, context.settings.sizes)});
+  }
+  say(context, tsv ? draw_tsv(table) : draw_aligned(table, context.console.table_width()).text, true);
+}
+
+void print_report(Context& context, const InspectReport& report) {
   const SizeStyle sizes = context.settings.sizes;
   constexpr std::size_t kLabel = 14;  // "  converts to "
   say_fitted(context, first_line(report), 2);
@@ -139,15 +149,7 @@ void print_report(Context& context, const InspectReport& report, bool with_files
   if (!report.can_become.empty()) out += "\n";
   say_fitted(context, out, kLabel);
   print_findings(context, report.findings);
-  if (with_files) {
-    const bool tsv = context.words.on("tsv");
-    Table table{.columns = {{.title = "FILE"}, {.title = tsv ? "BYTES" : "SIZE", .right = true}}};
-    for (const auto& [path, bytes] : report.files) {
-      const std::string name = path.empty() ? base_name(report.path) : path;  // the checkpoint is a file
-      table.rows.push_back({printable(name), tsv ? std::to_string(bytes) : format_size(bytes, sizes)});
-    }
-    say(context, tsv ? draw_tsv(table) : draw_aligned(table, context.console.table_width()).text, true);
-  }
+  if (context.words.on("files") || context.settings.verbose > 0) print_files(context, report);
   if (!report.hint.empty()) say(context, fmt::format("hint: {}\n", report.hint));
   if (!report.complete || report.can_become.empty()) return;
   const auto formats = known_formats();
@@ -175,7 +177,10 @@ Answer run_inspect(Context& context) {
   if (!report->complete) out = failed(incomplete(*report));
   take_warnings(out, report->findings);
   out.data = data_of(*report, context.words.on("files"));
-  print_report(context, *report, context.words.on("files"));
+  if (context.words.on("tsv"))
+    print_files(context, *report);
+  else
+    print_report(context, *report);
   return out;
 }
 

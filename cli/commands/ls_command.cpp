@@ -161,6 +161,9 @@ Answer run_ls(Context& context) {
   const Words& words = context.words;
   const std::string& word = words.arguments[0];
   if (word.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
+  const bool tree = words.on("tree") || words.value("depth") != nullptr;
+  if (tree && words.on("tsv"))
+    return failed({.code = Errc::usage, .message = "--tsv prints a table, --tree and --depth a tree: omit one"});
   std::size_t depth = kDeepestTree;
   if (const Value* value = words.value("depth")) {
     const auto count = parse_count(value->text, 1, kDeepestTree);
@@ -180,7 +183,6 @@ Answer run_ls(Context& context) {
   if (words.value("only") != nullptr)
     if (auto kept = keep_only(*report, words.all("only"), words.on("objects") ? "object" : "tensor"); !kept)
       return failed(std::move(kept).error());
-  const bool tree = words.on("tree") || words.value("depth") != nullptr;
   sort_tensors(*report, words.text("sort"));
   Answer out;
   take_warnings(out, report->findings);

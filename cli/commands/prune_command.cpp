@@ -23,7 +23,7 @@ Result<PruneRequest> read_prune_request(const Words& words) {
   PruneRequest out{.store = store_of(words), .runs = std::move(runs), .now = now()};
   out.carries_out = words.on("apply");
   out.approved = words.on("yes");
-  out.include_corrupt = words.on("include-corrupt");
+  out.include_damaged = words.on("include-damaged");
   out.policy.file = words.text("policy");
   for (const std::string& flag : catalog::policy_flags()) {
     for (const std::string& value : words.all(flag)) out.policy.flags.emplace_back(flag, value);

@@ -160,7 +160,7 @@ Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time 
   return out;
 }
 
-Table entry_values(const std::vector<catalog::Entry>& entries) {
+Table entry_values(const CatalogListing& listing) {
   Table out{.columns = {{.title = "RUN"},
                         {.title = "STEP"},
                         {.title = "STATE"},
@@ -172,13 +172,13 @@ Table entry_values(const std::vector<catalog::Entry>& entries) {
                         {.title = "NOTE"},
                         {.title = "ID"},
                         {.title = "NAME"}}};
-  out.rows.reserve(entries.size());
-  for (const catalog::Entry& entry : entries) {
+  out.rows.reserve(listing.entries.size());
+  for (const catalog::Entry& entry : listing.entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
                         catalog::time_text(checkpoint.created), std::to_string(checkpoint.bytes), entry.format,
                         printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
-                        printable(note_text(entry, true)), checkpoint.id, printable(entry.name)});
+                        printable(note_text(entry, true)), checkpoint.id, printable(listing.names.of(entry))});
   }
   return out;
 }

@@ -107,7 +107,7 @@ Verb save_verb() {
             .guesses = {"allow-partial", "ignore-skipped", "partial"}},
            restart_flag(),
            verify_level_flag()},
-      .examples = {{"ckpt save out/step_1000 --store runs --run llama8b --step 1000 --metric loss=1.7",
+      .examples = {{"ckpt save out/step_100 --store runs --run llama8b --step 100 --metric loss=1.7",
                     "into runs/llama8b"},
                    {"ckpt save model.pt --run base --step 0 --pin-reason 'all runs begin here'", "kept until unpinned"},
                    {"ckpt save converted --run base --step 0 --link", "hard links, no copy"},
@@ -162,7 +162,7 @@ Verb list_verb() {
       .examples = {{"ckpt list runs", "everything"},
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
                    {"ckpt list -q --state verified -n 1", "a name for a script"},
-                   {"ckpt list --trash --since 1h", "deleted within the last hour"}},
+                   {"ckpt list --trash --since 1h", "deleted lately"}},
       .exit_codes = {10, 11, 16},
       .main_verb = true,
   };

@@ -197,7 +197,7 @@ class Retainer {
       if (pinned) block(i, Cause::pinned);
       if (!one.references.empty()) block(i, Cause::referenced);
       if (!one.trackers.empty()) block(i, Cause::tracked);
-      if (one.state == State::corrupt && !situation_.include_corrupt) block(i, Cause::corrupt);
+      if (one.state == State::corrupt && !situation_.include_damaged) block(i, Cause::corrupt);
       if (is_chosen(i)) continue;
       if (one.undeleted_until && now_ < *one.undeleted_until)
         block(i, Cause::undeleted, elapsed(now_, *one.undeleted_until).count());
@@ -308,7 +308,7 @@ class Retainer {
       if (by_rule) decision.near_misses.clear();
       if (all_[i].state == State::uncommitted || all_[i].link || all_[i].single_file) {
         decision.action = Action::skip;
-      } else if (all_[i].state == State::corrupt && !situation_.include_corrupt) {
+      } else if (all_[i].state == State::corrupt && !situation_.include_damaged) {
         decision.action = Action::block;
       } else if (stays(i)) {
         const bool is_known = all_[i].state != State::unreadable && all_[i].state != State::repairable;

@@ -22,7 +22,7 @@
 ///  6 one that could not be read just now, or its marks; one that `ckpt repair` can repair
 ///  7 an uncommitted one (repair sweeps those), another tool's that was written a short time ago, and symbolic
 ///    links
-///  8 corrupt ones, unless asked for by name (include_corrupt)
+///  8 corrupt ones, unless asked for by name (include_damaged)
 ///  9 superseded ones before their grace has passed, and the last verified one of a superseded series unless asked for
 /// 10 one that was restored from the trash, before its new grace has passed
 /// An empty policy deletes nothing. The first run of a new or changed policy deletes at most half, unless that was
@@ -53,7 +53,7 @@ struct Situation {
   std::vector<SeriesBirth> births{};
   bool first_run = false;  ///< of a new or changed policy (fingerprint)
   bool approved = false;   ///< -y
-  bool include_corrupt = false;
+  bool include_damaged = false;
   std::vector<std::uint64_t> drop_series{};  ///< series numbers whose last verified checkpoint may go
   /// By index: a person named these for deletion, and all others stay. No rule is asked; guards and the floor hold, but
   /// for 9 and 10. Empty: the policy decides.
@@ -94,7 +94,7 @@ struct Reason {
     superseded_grace,  ///< `value`: ms left
     last_of_series,
     superseded,     ///< of trash: no rule counts it
-    corrupt_goes,   ///< of trash: it was asked for (include_corrupt)
+    corrupt_goes,   ///< of trash: it was asked for (include_damaged)
     undeleted,      ///< restored from the trash; `value`: ms of its new grace left
     chosen,         ///< of trash: a person named it
     not_chosen,     ///< a person named others

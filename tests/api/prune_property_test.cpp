@@ -225,7 +225,7 @@ class History {
     const PruneRequest request{.store = store_.path(),
                                .policy = any_policy(),
                                .approved = approved,
-                               .include_corrupt = chance(30),
+                               .include_damaged = chance(30),
                                .carries_out = true,
                                .now = now_};
     const auto plan = plan_prune(here, request);

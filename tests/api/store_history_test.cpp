@@ -388,12 +388,12 @@ class StoreHistory {
     const Policy policy = random_policy();
     disk_.put(kOracleStore + "/ckpt.toml", policy_text(policy));
     PruneRequest request{
-        .store = kOracleStore, .approved = chance(80), .include_corrupt = chance(25), .carries_out = true, .now = now_};
+        .store = kOracleStore, .approved = chance(80), .include_damaged = chance(25), .carries_out = true, .now = now_};
     if (chance(10)) request.drop_series.push_back(below(3));
     deed_ = "prune";
     ++counts_.prunes;
     grace_ = policy.trash.ttl;
-    stays_ = oracle_.must_stay(now_, grace_, request.include_corrupt,
+    stays_ = oracle_.must_stay(now_, grace_, request.include_damaged,
                                {request.drop_series.begin(), request.drop_series.end()});
     Session session{.io = *io_, .comm = *comm_, .memory_bytes = std::uint64_t{1} << 31};
     const auto plan = plan_prune(session, request);

@@ -122,7 +122,7 @@ bool StoreOracle::superseded(const Known& one) const {
   });
 }
 
-std::set<const Known*> StoreOracle::must_stay(Time now, Duration grace, bool include_corrupt,
+std::set<const Known*> StoreOracle::must_stay(Time now, Duration grace, bool include_damaged,
                                               const std::set<std::uint64_t>& drop_series) const {
   std::set<const Known*> out;
   struct Run {
@@ -138,7 +138,7 @@ std::set<const Known*> StoreOracle::must_stay(Time now, Duration grace, bool inc
   for (const Known& one : known) {
     if (one.where != Where::live) continue;
     if (one.is_pinned(now) || one.reader || one.unreadable || one.marks_torn) out.insert(&one);
-    if (one.known_damaged && !include_corrupt) out.insert(&one);
+    if (one.known_damaged && !include_damaged) out.insert(&one);
     if (one.unreadable || one.known_damaged || one.damaged) {
       unsure.emplace(one.run, one.series);
       continue;

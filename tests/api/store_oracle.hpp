@@ -60,7 +60,7 @@ class StoreOracle {
   std::deque<Known> known{};  ///< in the order of their commits
 
   /// Which of them no prune may delete or demote, whatever its policy.
-  std::set<const Known*> must_stay(catalog::Time now, catalog::Duration grace, bool include_corrupt,
+  std::set<const Known*> must_stay(catalog::Time now, catalog::Duration grace, bool include_damaged,
                                    const std::set<std::uint64_t>& drop_series) const;
 
   /// "" where each of them is whole in exactly one of the two places, or is gone or going with a record that says so

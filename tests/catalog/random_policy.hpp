@@ -158,7 +158,7 @@ inline Situation any_situation() {
   }
   out.first_run = chance(30);
   out.approved = chance(30);
-  out.include_corrupt = chance(20);
+  out.include_damaged = chance(20);
   if (chance(15)) out.drop_series = {0};
   if (chance(20))
     out.births.push_back({.run = "r", .series = 9, .from = pick<std::uint64_t>(0, 30), .began = kStart + kDay});

@@ -365,7 +365,7 @@ class Model {
     bool held = one.state == State::uncommitted || one.state == State::unreadable || one.state == State::repairable ||
                 unfinished(one) || one.link || one.is_virtual || one.marks_unreadable || !one.readers.empty() ||
                 !one.references.empty() || !one.trackers.empty() ||
-                (one.state == State::corrupt && !situation_.include_corrupt);
+                (one.state == State::corrupt && !situation_.include_damaged);
     for (const Pin& pin : one.pins) held = held || !pin.until || now_ < *pin.until;
     const auto since = whole(one) ? superseded(one) : std::nullopt;
     if (since) {
@@ -386,7 +386,7 @@ class Model {
     Action& action = answer_.actions[one.id];
     if (one.state == State::uncommitted || one.link) {
       action = Action::skip;
-    } else if (one.state == State::corrupt && !situation_.include_corrupt) {
+    } else if (one.state == State::corrupt && !situation_.include_damaged) {
       action = Action::block;
     } else if (stays(one)) {
       const bool rules_only =

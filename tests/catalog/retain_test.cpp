@@ -90,7 +90,7 @@ TEST(Retain, TheFloorOutlastsEveryRule) {
   EXPECT_EQ(why_of(plan, all, policy, 1), "being read: host n17 pid 4211 (convert) (no rule keeps it)");
   EXPECT_EQ(why_of(plan, all, policy, 3), "named by latest (no rule keeps it)");
   EXPECT_EQ(why_of(plan, all, policy, 4), "unreadable at present");
-  EXPECT_EQ(why_of(plan, all, policy, 8), "damaged (--include-corrupt deletes it)");
+  EXPECT_EQ(why_of(plan, all, policy, 8), "damaged (--include-damaged deletes it)");
   EXPECT_EQ(why_of(plan, all, policy, 9), "not in the newest 1 (2nd)");
   EXPECT_EQ(why_of(plan, all, policy, 10), "in the newest 1 (1st); the newest of its run");
 }
@@ -101,7 +101,7 @@ TEST(Retain, WhatCannotBeLoadedTakesNoPlaceOfWhatCan) {
   all[2].state = State::unreadable;
   EXPECT_EQ(trashed(decided(all, last(2)), all), Steps{});
   EXPECT_EQ(trashed(decided(all, last(1)), all), (Steps{1}));
-  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater, .include_corrupt = true}), all), (Steps{1, 4}));
+  EXPECT_EQ(trashed(decided(all, last(1), {.now = kLater, .include_damaged = true}), all), (Steps{1, 4}));
 }
 
 TEST(Retain, AVirtualCheckpointStaysAndReplacesNone) {
@@ -124,19 +124,19 @@ TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
   std::vector<Checkpoint> all = hourly({1, 2, 3, 4});
   for (Checkpoint& one : all) one.state = State::corrupt;
   const Policy policy = last(3);
-  const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
+  const Retention plan = decided(all, policy, {.now = kLater, .include_damaged = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1, 2, 3}));
   EXPECT_EQ(why_of(plan, all, policy, 3), "the last usable one of its run (no rule keeps it)");
-  EXPECT_EQ(why_of(plan, all, policy, 0), "damaged, and --include-corrupt was given");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "damaged, and --include-damaged was given");
   all[0].state = State::committed;  // something good is left: the floor is that one
-  EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_corrupt = true}), all), (Steps{2, 3, 4}));
+  EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_damaged = true}), all), (Steps{2, 3, 4}));
 }
 
 TEST(Retain, WhatRepairMendsIsNotCorrupt) {
   std::vector<Checkpoint> all = hourly({1, 2, 3});
   all[2].state = State::repairable;
   const Policy policy = last(1);
-  const Retention plan = decided(all, policy, {.now = kLater, .include_corrupt = true});
+  const Retention plan = decided(all, policy, {.now = kLater, .include_damaged = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1})) << "it counts for no rule";
   EXPECT_EQ(plan.decisions[2].action, Action::keep);
   EXPECT_EQ(why_of(plan, all, policy, 2), "repairable with 'ckpt repair'");
@@ -394,7 +394,7 @@ TEST(Retain, WhatAPersonNamedGoesAndEverythingElseStays) {
   all[3].undeleted_until = kLater + kHour;
   Policy policy = last(1);
   policy.keep[0].count.reset();
-  Situation situation{.now = kLater, .approved = true, .include_corrupt = true};
+  Situation situation{.now = kLater, .approved = true, .include_damaged = true};
   situation.chosen = {true, true, true, true, false, true};
   const Retention plan = decided(all, policy, situation);
   EXPECT_EQ(trashed(plan, all), (Steps{2, 3, 4}));

@@ -230,6 +230,18 @@ def case_a_path_that_does_not_exist_is_answered_with_the_nearest(sh):
     sh.run("inspect", "runs/ex7/", code=10, err=r"did you mean runs/exp7\?")
     sh.run("inspect", "meta-llama/Llama-2-7b", code=10, err="hf download meta-llama/Llama-2-7b")
     sh.run("inspect", "runs/quite-different", code=10, not_err="^hint")
+    sh.path("runs/ckpt.toml").write_text("[[policy]]\nkeep.last = 1\n")
+    for words in (("list", "--store"), ("prune", "--store"), ("policy", "show", "--store"), ("doctor",), ("repair",), ("pin", "exp7@1", "--store")):
+        sh.run(*words, "run", code=10, err=r"^hint: did you mean runs\?$")
+    sh.run("policy", "check", "runs/ckpt.tml", code=10, err=r"^hint: did you mean runs/ckpt.toml\?$")
+
+
+def case_tables_for_scripts_stand_alone(sh):
+    single = sh.checkpoint(SINGLE)
+    sh.run("inspect", single, "--files", "--tsv", out=r"\AFILE\tBYTES\nmodel.safetensors\t\d+\n\Z")
+    sh.run("inspect", single, "-v", out="^model.safetensors +500 B$")
+    sh.run("inspect", single, not_out="^model.safetensors")
+    sh.run("ls", single, "--tree", "--tsv", code=2, err="omit one")
 
 
 def case_paths_below_a_store_are_names_too(sh):

@@ -43,7 +43,7 @@ def case_every_verb_has_help_and_every_flag_of_the_issue(sh):
         "plan": "params bw stall mtbf nodes rework keep zero-stage curve svg json",
         "doctor": "need bench size io json",
         "prune": "store apply yes dry-run check check-policy policy import-policy keep keep-last keep-every keep-within keep-daily keep-best "
-                 "keep-tag max-size min-free max-delete grace purge-early-below include-corrupt drop-series lock-timeout",
+                 "keep-tag max-size min-free max-delete grace purge-early-below include-damaged drop-series lock-timeout",
         "undelete": "store all since pin lock-timeout", "rm": "store dry-run lock-timeout",
         "mark": "store metric tag note remove-metric remove-tag remove-note", "why": "store policy",
         "save": "store run step metric tag pin pin-reason note from map only dry-run restart verify json",

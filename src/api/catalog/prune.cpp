@@ -483,7 +483,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   plan.known_as = plan.policies.source;
   for (const std::string& run : request.runs) plan.known_as += " for " + run;
   // Options that widen the deletion make it a different policy, which needs its own approval.
-  if (request.include_corrupt) plan.known_as += " with --include-corrupt";
+  if (request.include_damaged) plan.known_as += " with --include-damaged";
   for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
   plan.warnings = std::move(scanned.warnings);
   for (const catalog::Policy& policy : plan.policies.policies) {
@@ -517,7 +517,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
                         .space = space_of(session.io, plan.store, trash),
                         .births = births_of(trash),
                         .approved = request.approved || plan.by_name,
-                        .include_corrupt = request.include_corrupt || plan.by_name,
+                        .include_damaged = request.include_damaged || plan.by_name,
                         .drop_series = request.drop_series},
                        scanned.own);
   for (PrunePart& part : plan.parts) {

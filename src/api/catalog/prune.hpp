@@ -25,7 +25,7 @@ struct PruneRequest {
   /// decides. Guards and the floor hold. `runs` and `policy` are not used.
   std::vector<std::string> named{};
   bool approved = false;         ///< -y: also the first run of a policy that deletes much
-  bool include_corrupt = false;  ///< corrupt ones may go
+  bool include_damaged = false;  ///< corrupt ones may go
   bool carries_out = false;      ///< every checkpoint is checked, after stopped deletions were finished
   /// Limit of a plan that is only shown: checkpoints that are searched for links (50 us each), and checkpoints that
   /// justify deletions and are checked (200 us). A warning counts the rest; carrying the plan out has no limit.

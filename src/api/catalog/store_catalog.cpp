@@ -16,7 +16,6 @@
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/metadata_memory.hpp"
-#include "convert/nearest_path.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -104,11 +103,7 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
                                         .makes_store = trust == catalog::Trust::nothing,
                                         .manifest_bytes = std::min(parsed, kMostManifestBytes)});
   if (opened || opened.error().code != Errc::not_found || io.stat(store)) return opened;
-  const std::string near = nearest_path(io, store);
-  return fail({.code = Errc::not_found,
-               .message = store + ": no such directory",
-               .file = store,
-               .hint = near.empty() ? "" : fmt::format("did you mean {}?", near)});
+  return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
 }
 
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {

@@ -265,9 +265,9 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::single_file:
       return named("floor.single_file", "a single file: ckpt deletes only checkpoint directories");
     case Cause::corrupt:
-      return named("floor.corrupt", "damaged (--include-corrupt deletes it)");
+      return named("floor.corrupt", "damaged (--include-damaged deletes it)");
     case Cause::corrupt_goes:
-      return named("corrupt", "damaged, and --include-corrupt was given");
+      return named("corrupt", "damaged; the command asked for damaged ones");
     case Cause::undeleted:
       return named("floor.undeleted", fmt::format("restored from the trash; {} of its new grace left",
                                                   duration_text(Duration(reason.value))));
