@@ -54,7 +54,7 @@ void warn(Context& context, Answer& answer, const std::vector<std::string>& warn
   print_trouble(context, answer.warnings);
 }
 
-void print_entries(Context& context, const CatalogListing& listing, catalog::Time now) {
+void print_entries(Context& context, const CatalogListing& listing, const std::string& store, catalog::Time now) {
   const std::vector<catalog::Entry>& entries = listing.entries;
   if (context.settings.quiet) {
     std::string out;
@@ -74,7 +74,7 @@ void print_entries(Context& context, const CatalogListing& listing, catalog::Tim
   }
   const bool csv = context.words.on("csv");
   if (csv || context.words.on("tsv")) {
-    const Table values = entry_values(listing);
+    const Table values = entry_values(listing, store);
     say(context, csv ? draw_csv(values) : draw_tsv(values));
     return;
   }
@@ -159,7 +159,7 @@ Answer list_once(Context& context) {
   Answer out;
   warn(context, out, listing->warnings);
   if (!context.settings.json) {
-    print_entries(context, *listing, query->now);
+    print_entries(context, *listing, query->store, query->now);
     return out;
   }
   json::Writer data = data_writer(out.data);

@@ -160,7 +160,7 @@ Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time 
   return out;
 }
 
-Table entry_values(const CatalogListing& listing) {
+Table entry_values(const CatalogListing& listing, const std::string& store) {
   Table out{.columns = {{.title = "RUN"},
                         {.title = "STEP"},
                         {.title = "STATE"},
@@ -171,14 +171,16 @@ Table entry_values(const CatalogListing& listing) {
                         {.title = "TAGS"},
                         {.title = "NOTE"},
                         {.title = "ID"},
-                        {.title = "NAME"}}};
+                        {.title = "NAME"},
+                        {.title = "PATH"}}};
   out.rows.reserve(listing.entries.size());
   for (const catalog::Entry& entry : listing.entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
     out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
                         catalog::time_text(checkpoint.created), std::to_string(checkpoint.bytes), entry.format,
                         printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
-                        printable(note_text(entry, true)), checkpoint.id, printable(listing.names.of(entry))});
+                        printable(note_text(entry, true)), checkpoint.id, printable(listing.names.of(entry)),
+                        printable(entry.path(store))});
   }
   return out;
 }

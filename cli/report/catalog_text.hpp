@@ -15,7 +15,7 @@ namespace ckpt::cli {
 /// For people: sizes and ages, narrow columns.
 Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time now);
 /// For programs: bytes and times.
-Table entry_values(const CatalogListing& listing);
+Table entry_values(const CatalogListing& listing, const std::string& store);
 /// The colour of a word in the column STATE.
 Ink state_ink(std::string_view state);
 /// Quoted as in RFC 4180, with the header row of the table; a line ends with a line feed alone. A cell that a

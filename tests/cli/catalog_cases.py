@@ -48,6 +48,7 @@ def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     rows = list(csv.reader(io.StringIO(sh.run("list", "--csv", "--store", store).out)))
     check(len(rows) == 4 and rows[1][:2] == ["demo", "10"], str(rows))
     check([row[rows[0].index("NAME")] for row in rows[1:]] == names, str(rows))  # the spelling that every command takes
+    check(all(os.path.isdir(row[rows[0].index("PATH")]) for row in rows[1:]), str(rows))
 
 
 def case_list_selects_and_sorts(sh):
