@@ -29,8 +29,9 @@ Flag watch_flag() {
 
 constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
-    "digits. RUN may be omitted if the store has one run. RUN@best follows the 'best' rule in ckpt.toml; without one it "
-    "has the lowest metric value, or the highest of metrics named like acc, score or f1.";
+    "digits. RUN may be omitted if the store has one run, and be a path (runs/llama@5000) outside a store. RUN@best "
+    "follows the 'best' rule in ckpt.toml; without one it has the lowest metric value, or the highest of metrics named "
+    "like acc, score or f1.";
 
 Flag metric_flag() {
   return {.name = "metric",

@@ -178,6 +178,21 @@ def case_the_store_is_given_or_in_the_environment_or_here(sh):
     sh.run("verify", "@latest", out="^@latest   ok ")
 
 
+def case_a_run_may_be_given_by_its_path(sh):
+    make_store(sh)
+    for verb, more in (("verify", ()), ("inspect", ()), ("ls", ()), ("convert", ("x.safetensors",)), ("plan", ("--bw", "1G")), ("why", ()),
+                       ("pin", ()), ("unpin", ()), ("mark", ("--tag", "x"))):
+        sh.run(verb, "runs/demo@8", *more)
+        sh.run(verb, "runs/demo@9", *more, code=10, err="demo@9: (run 'demo' has no step 9|no such checkpoint in)")
+    sh.run("inspect", "runs/demo@x", out="^ckpt .* step 8")
+    sh.run("diff", "runs/demo@8", "runs/demo@latest", out=" identical, 0 different")
+    sh.path("other/.ckpt").mkdir(parents=True)  # in another store, only a path that can be no name
+    for word in ("../runs/demo@8", sh.path("runs/demo@8")):
+        sh.run("inspect", word, launcher=["env", "-C", sh.path("other")], out="^ckpt .* step 8")
+        sh.run("rm", "-n", word, launcher=["env", "-C", sh.path("other")], code=3, err="demo@8: not deleted")
+    sh.run("rm", "-n", "runs/demo@8", "other/demo@8", code=(2, 10))
+
+
 def case_what_is_neither_path_nor_name_is_said_alike_by_every_verb(sh):
     make_store(sh)
     words = {"verify": (), "inspect": (), "ls": (), "export": ("x.npy",), "convert": ("x",), "repair": (), "plan": ("--bw", "1G"),

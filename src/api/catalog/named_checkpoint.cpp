@@ -9,6 +9,7 @@
 
 #include "api/catalog/newest_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/catalog/store_place.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/policy_toml.hpp"
@@ -39,6 +40,33 @@ Result<std::string> newer_unusable(FoundByName& found) {
   return fmt::format("using {}; newer, but unfinished or damaged: {}", labels.of(found.entry), newer.text());
 }
 
+/// A name of which the run is given by its path, such as runs/llama@5000 beside the store.
+struct NameByPath {
+  std::string store;
+  std::string name;
+};
+std::optional<NameByPath> name_by_path(Io& io, const std::string& word) {
+  const std::size_t at = catalog::looks_like_name(word) ? catalog::find_separator(word) : std::string::npos;
+  if (at == std::string::npos || at == 0 || io.stat(word) || !io.stat(word.substr(0, at))) return std::nullopt;
+  StorePlace place = store_place(io, word.substr(0, at));
+  if (place.run.empty()) return std::nullopt;
+  return NameByPath{.store = std::move(place.store), .name = place.run + word.substr(at)};
+}
+
+/// A name is looked up in the store that is given, else in the one that encloses the current directory, else, or where only a
+/// path is written so, in that of its run.
+NamedCheckpoint in_its_store(Io& io, const NamedCheckpoint& named) {
+  const bool is_path = named.word.starts_with('/') || named.word.starts_with("./") || named.word.starts_with("../");
+  if (named.store_given || (!is_path && io.stat(join_path(named.store, kStoreDirectory)))) return named;
+  auto by_path = name_by_path(io, named.word);
+  if (!by_path) return named;
+  NamedCheckpoint out = named;
+  out.store = std::move(by_path->store);
+  out.word = std::move(by_path->name);
+  out.store_given = true;
+  return out;
+}
+
 }  // namespace
 
 std::vector<catalog::Policy> policies_in(Io& io, const std::string& store) {
@@ -64,10 +92,11 @@ Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const 
       best_metric_of(policies_in(io, catalog.store()), name.substr(0, catalog::find_separator(name))));
 }
 
-Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named) {
-  if (!catalog::looks_like_name(named.word)) return std::nullopt;
-  const auto there = io.stat(named.word);
+Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& asked) {
+  if (!catalog::looks_like_name(asked.word)) return std::nullopt;
+  const auto there = io.stat(asked.word);
   if (there || there.error().code != Errc::not_found) return std::nullopt;
+  const NamedCheckpoint named = in_its_store(io, asked);
   // A query creates no index in a directory that is not a store.
   if (!named.store_given && !io.stat(join_path(named.store, kStoreDirectory)))
     return fail({.code = Errc::not_found,
@@ -84,7 +113,7 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& n
 
 Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
   CKPT_TRY(const auto found, find_by_name(io, named));
-  if (found) return found->entry.path(named.store);
+  if (found) return found->path();
   // RUN, or RUN/DIRECTORY as other outputs of the store have it.
   const std::string in_store = join_path(named.store, named.word);
   const bool may_be_there = named.store_given && !named.word.empty() && named.word.front() != '/';
@@ -100,6 +129,16 @@ Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
   return path;
 }
 
+namespace {
+
+Result<> same_store(const std::optional<std::string>& before, const std::string& found, const std::string& word) {
+  if (!before || *before == found) return {};
+  return fail(Errc::usage,
+              fmt::format("{}: in another store than the names before it: {}, not {}", word, found, *before));
+}
+
+}  // namespace
+
 Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store_given,
                                     std::vector<std::string> words) {
   NamesInStore out{.store = store, .names = std::move(words)};
@@ -108,6 +147,15 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
   std::optional<std::string> root;
   if (store_given) root = *here;
   for (std::string& word : out.names) {
+    if (auto by_path = store_given ? std::nullopt : name_by_path(io, word)) {
+      const std::string found = real_path(by_path->store).value_or(by_path->store);
+      if (found != *here) {
+        CKPT_CHECK(same_store(root, found, word));
+        root = found;
+        word = std::move(by_path->name);
+        continue;
+      }
+    }
     const std::string path = join_path(word, "");
     const auto run = word.empty() || !io.stat(path) ? std::nullopt : real_path(parent_path(path));
     if (!run) continue;
@@ -121,9 +169,7 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
                    .message = word + ": in no store",
                    .file = word,
                    .hint = fmt::format("name the directory of runs: --store {}", parent_path(parent_path(path)))});
-    if (root && *root != found)
-      return fail(Errc::usage,
-                  fmt::format("{}: in another store than the names before it: {}, not {}", word, found, *root));
+    CKPT_CHECK(same_store(root, found, word));
     root = found;
     const std::string whole = join_path(*run, base_name(path));
     const std::string below = found == "/" ? found : found + "/";
@@ -143,7 +189,7 @@ Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) 
       CKPT_TRY(auto found, find_by_name(session.io, named));
       if (!found) return FoundSource{.path = named.word};
       CKPT_TRY(std::string note, newer_unusable(*found));
-      return FoundSource{.path = found->entry.path(named.store), .note = std::move(note)};
+      return FoundSource{.path = found->path(), .note = std::move(note)};
     }
     CKPT_TRY(const std::string path, find_path(session.io, named));
     if (named.exact) return FoundSource{.path = path};

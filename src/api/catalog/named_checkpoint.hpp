@@ -21,11 +21,14 @@ struct NamedCheckpoint {
   bool exact = false;  ///< find_source: a directory is the checkpoint itself, as with --from
 };
 
-/// With the index in which it was found. Nothing if the word is a path that exists, or cannot be a name.
+/// With the index in which it was found: that of the store, or, where it is no store and none was given, of the run if the word
+/// gives its path (runs/llama@5000, ../llama@5000). Nothing if the word is a path that exists, or cannot be a name.
 /// errors   not_found: neither a path nor a name of the store; usage: it matches several; those of the catalog
 struct FoundByName {
   catalog::Catalog catalog;
   catalog::Entry entry;
+
+  std::string path() const { return entry.path(catalog.store()); }
 };
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& named);
 
@@ -57,7 +60,7 @@ struct NamesInStore {
   std::string store;
   std::vector<std::string> names{};
 };
-/// Each word that is a path becomes RUN/DIRECTORY in its store. If the user gives no store (`store_given`), the paths
+/// Each word that is a path, or a name whose run is one, becomes RUN/DIRECTORY or RUN@STEP in its store. If the user gives no store (`store_given`), the paths
 /// give it: the nearest directory above with `.ckpt/`, or the current directory for RUN/DIRECTORY.
 /// errors  usage: a path in no store, or paths in several
 Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store_given, std::vector<std::string> words);

@@ -67,10 +67,10 @@ Result<PlanSource> take_from(Session& session, const NamedCheckpoint& checkpoint
   if (named) {
     const catalog::Entry& entry = named->entry;
     CKPT_TRY(const auto entries, select_entries(named->catalog.database(), {.run = entry.checkpoint.run}));
-    out.path = entry.path(checkpoint.store);
+    out.path = named->path();
     const catalog::RunHistory history = run_history(entries);
     take_costs(history, entry, request, out);
-    CKPT_CHECK(take_rules(session.io, checkpoint.store, entry.checkpoint.run, request, out));
+    CKPT_CHECK(take_rules(session.io, named->catalog.store(), entry.checkpoint.run, request, out));
     if (request.mtbf_s == 0) take_failures(history, request, out);
   } else {
     CKPT_TRY(FoundSource found, find_source(session, checkpoint));
