@@ -78,6 +78,18 @@ TEST_F(RunTest, AnEmptyRunHasNothingToResumeFrom) {
   });
 }
 
+TEST_F(RunTest, ACheckpointIsNoPlaceForARun) {
+  const std::string checkpoint = run_ + "/step-000000001.g1";
+  fs::create_directories(checkpoint + "/shards");
+  for (const char* below : {"", "/shards", "/shards/new/run"}) {
+    with_runs(kPair, checkpoint + below, {}, real_io, [&](std::size_t, auto run) {
+      ASSERT_FALSE(run) << below;
+      EXPECT_EQ(run.error().code, Errc::usage) << run.error().message;
+    });
+  }
+  EXPECT_TRUE(fs::is_empty(checkpoint + "/shards"));
+}
+
 TEST_F(RunTest, TheSameStepTwiceGivesTwoCheckpointsOfWhichTheLaterCounts) {
   on_ranks(kPair, {}, [](std::size_t, ckpt::Run& run) {
     ASSERT_TRUE(save_step(run, 5));

@@ -182,7 +182,7 @@ def case_the_target_in_the_source_is_not_removed_either(sh):
     sh.run("save", "out", "--store", "store", "--run", "r", "--step", "1")
     checkpoint = "store/r/step-000000001.g1"
     file = next(str(p.relative_to(sh.directory)) for p in sh.path(checkpoint).rglob("*.safetensors"))
-    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="part of the ckpt checkpoint")
+    sh.run("convert", checkpoint, file, "--overwrite", code=2, err="is or lies in a checkpoint")
     check(tree(out) == before, "something changed")
 
 
@@ -228,6 +228,20 @@ def case_names_that_a_format_does_not_write_are_not_its_own(sh):
         sh.path(stray).unlink()
     for target in ("ds", "dcp"):
         sh.run("convert", sh.checkpoint(SINGLE), target, "--to", "safetensors", "--overwrite", out=[f"^replace {target}, ", "^done "])
+
+
+def case_nothing_is_added_to_a_checkpoint(sh):
+    single = sh.checkpoint("safetensors/single")
+    sh.run("save", single, "--store", "st", "--run", "r", "--step", "1")
+    checkpoint = sh.path("st/r/step-000000001.g1")
+    sh.path("link").symlink_to(checkpoint / "shards")
+    before = sorted(checkpoint.rglob("*"))
+    for target in (checkpoint / "x.safetensors", checkpoint / "hf", checkpoint / "shards/weights/new", sh.path("link/x.safetensors")):
+        for words in (("convert", single, target, "--to", "safetensors"), ("convert", single, target, "--to", "safetensors", "-n"),
+                      ("export", single, target, "--to", "safetensors")):
+            sh.run(*words, code=2, err="is or lies in a checkpoint, to which nothing is added")
+    sh.run("export", single, "x.npy", "--only", "a", code=2, err="lies in a checkpoint", launcher=["env", "-C", checkpoint])
+    check(sorted(checkpoint.rglob("*")) == before, "something was added")
 
 
 if __name__ == "__main__":

@@ -15,16 +15,6 @@ namespace ckpt {
 
 namespace {
 
-/// Its absolute path up to the first checkpoint of ours in it; all of it if it is in none.
-std::string without_checkpoint(const std::string& whole) {
-  for (std::size_t at = 0; at < whole.size();) {
-    const std::size_t begin = at + 1;
-    at = std::min(whole.find('/', begin), whole.size());
-    if (CheckpointName::parse(std::string_view(whole).substr(begin, at - begin))) return whole.substr(0, begin - 1);
-  }
-  return whole;
-}
-
 bool holds_checkpoints(Io& io, const std::string& directory) {
   const auto entries = io.list(directory);
   return entries && std::ranges::any_of(*entries, [](const DirEntry& entry) {

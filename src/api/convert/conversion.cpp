@@ -218,6 +218,7 @@ Result<> Conversion::check_replaced(const std::string& target) {
 
 /// Whether it exists; records other things next to it.
 Result<bool> Conversion::check_target() {
+  CKPT_CHECK(check_in_no_checkpoint(parent_path(request_.target)));  // also of a dry run
   CKPT_TRY(const bool there, already_there());
   const std::string target = join_path(request_.target, "");
   if (!there && overwrites() && options_.run_target == nullptr && session_.io.stat(target))

@@ -64,6 +64,7 @@ Result<std::unique_ptr<Run>> Run::open(Result<std::unique_ptr<Io>> io, std::uniq
   CKPT_CHECK(agree_after(*run->comm_, run->options_.patience, [&]() -> Result<> {
     if (base_name(run->run_directory_) == kPolicyFile || base_name(run->run_directory_) == kStoreDirectory)
       return fail(Errc::usage, run->run_directory_ + ": this name is reserved for the store; choose another run name");
+    if (auto outside = check_in_no_checkpoint(run->run_directory_); !outside) return outside;
     CKPT_TRY(run->io_, std::move(io));
     CKPT_TRY(run->read_pool_, BufferPool::open({.buffer_bytes = kRunBufferBytes, .buffer_count = kReadBuffers}));
     return run->comm_->is_root() ? run->read_rules() : Result<>();

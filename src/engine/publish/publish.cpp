@@ -13,6 +13,7 @@
 #include "engine/publish/move_checkpoint.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/recycle.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/checked.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/file_name.hpp"
@@ -218,6 +219,7 @@ Result<> Publication::Impl::hold_parent() {
 }
 
 Result<> Publication::Impl::check_target() {
+  CKPT_CHECK(check_in_no_checkpoint(parent_path(options_.target)));
   if (options_.named_later) return {};
   CKPT_TRY(const auto existing, stat_if_present(io_, options_.target));
   if (!existing) return {};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -74,6 +76,25 @@ std::optional<CheckpointName> CheckpointName::parse(std::string_view text) {
   const CheckpointName name{.step = *step, .generation = *generation};
   if (name.text() != text) return std::nullopt;
   return name;
+}
+
+std::string without_checkpoint(const std::string& whole) {
+  for (std::size_t at = 0; at < whole.size();) {
+    const std::size_t begin = at + 1;
+    at = std::min(whole.find('/', begin), whole.size());
+    if (CheckpointName::parse(std::string_view(whole).substr(begin, at - begin))) return whole.substr(0, begin - 1);
+  }
+  return whole;
+}
+
+Result<> check_in_no_checkpoint(const std::string& directory) {
+  std::error_code ignored;
+  const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(directory, ignored), ignored);
+  if (without_checkpoint(whole.string()) == whole.string()) return {};
+  return fail({.code = Errc::usage,
+               .message = directory + ": is or lies in a checkpoint, to which nothing is added",
+               .file = directory,
+               .hint = "choose a path beside the checkpoint"});
 }
 
 Result<> make_directory(Io& io, const std::string& directory) {

@@ -26,6 +26,13 @@ struct CheckpointName {
   bool operator==(const CheckpointName&) const = default;
 };
 
+/// An absolute path up to the first committed checkpoint of ours in it, by its name; all of it if it is in none.
+std::string without_checkpoint(const std::string& whole);
+/// Refuses to add to a directory that is or lies in a checkpoint, whose files are those that it was committed with: what is
+/// added would count as damage, and be deleted with it. The directory need not exist.
+/// errors  usage
+Result<> check_in_no_checkpoint(const std::string& directory);
+
 /// The name of this step's partial before its generation is known: "step-000001000".
 std::string step_text(std::uint64_t step);
 
