@@ -51,6 +51,14 @@ def case_list_finds_checkpoints_of_every_tool_in_order_of_step(sh):
     check(all(os.path.isdir(row[rows[0].index("PATH")]) for row in rows[1:]), str(rows))
 
 
+def case_a_working_directory_that_was_deleted_is_no_empty_store(sh):
+    sh.path("gone").mkdir()
+    deleted = ["sh", "-c", 'cd gone && rmdir "$PWD" && exec "$@"', "sh"]
+    for verb in ("list", "status"):
+        sh.path("gone").mkdir(exist_ok=True)
+        sh.run(verb, launcher=deleted, code=10, err="was deleted")
+
+
 def case_list_selects_and_sorts(sh):
     store = make_store(sh)
     for words, steps in ((["--run", "demo"], [10, 9]), (["--run", "prod/*"], [3]), (["--where", "step < 10 and format == 'dcp'"], [9]),

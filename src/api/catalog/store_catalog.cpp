@@ -16,6 +16,7 @@
 #include "convert/detection.hpp"
 #include "convert/foreign_names.hpp"
 #include "convert/metadata_memory.hpp"
+#include "engine/io/real_path.hpp"
 #include "engine/io/replace_file.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/model/value.hpp"
@@ -102,6 +103,9 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
                                         .now = now,
                                         .makes_store = trust == catalog::Trust::nothing,
                                         .manifest_bytes = std::min(parsed, kMostManifestBytes)});
+  if (opened && !real_path(store) && io.stat(store)) {
+    return fail({.code = Errc::not_found, .message = store + ": this directory was deleted", .file = store});
+  }
   if (opened || opened.error().code != Errc::not_found || io.stat(store)) return opened;
   return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
 }
