@@ -131,9 +131,9 @@ INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedGolden,
                                          "zero2_bf16_dp2_offload_cpu", "zero2_fp16_dp2_v07", "zero3_bf16_dp4",
                                          "zero3_fp32_dp3_tied_tiny", "zero2_fp32_dp3_round_robin",
                                          "zero0_bf16_dp1_groups_frozen", "zero0_fp32_dp1_groups_tied",
-                                         "zero1_bf16_dp3_aligned", "zero2_fp32_dp3_elastic", "zero3_bf16_dp3_frozen",
-                                         "moe_ep2_dp4_zero2_bf16", "moe_ep1_dp2_zero2_fp32", "moe_ep2_dp2_bf16opt",
-                                         "moe_ep2_dp2_zero0_bf16", "moe_ep2_dp2_zero0_fp32",
+                                         "zero1_bf16_dp3_aligned", "zero2_fp32_dp3_elastic", "zero1_dp2_elastic_fused",
+                                         "zero3_bf16_dp3_frozen", "moe_ep2_dp4_zero2_bf16", "moe_ep1_dp2_zero2_fp32",
+                                         "moe_ep2_dp2_bf16opt", "moe_ep2_dp2_zero0_bf16", "moe_ep2_dp2_zero0_fp32",
                                          "moe_ep2_dp4_zero1_fp32_data_first", "moe_mixed_dp4_zero2_bf16"),
                          [](const auto& param) { return std::string(param.param); });
 

@@ -107,6 +107,15 @@ TEST(DeepSpeedObjects, StepOfAGroupKeepsItsKind) {
   EXPECT_EQ(std::get<double>(at(at(object(elastic, "optimizer.group_state"), 1), "step").v), 3.0);
 }
 
+TEST(DeepSpeedObjects, AnElasticCheckpointOfFusedAdamHasTheStepsOfItsState) {
+  const Map map = open_deepspeed("zero1_dp2_elastic_fused");
+  const Value& group = at(object(map, "optimizer.group_state"), 0);
+  EXPECT_EQ(std::get<Dict>(group.v).items.size(), 2U);  // its step, once, and its parameters
+  EXPECT_EQ(std::get<std::int64_t>(at(group, "step").v), 3);
+  for (const Finding& finding : map.findings)
+    EXPECT_FALSE(finding.text.find("has taken") != std::string::npos) << finding.text;
+}
+
 TEST(DeepSpeedObjects, StepOfAParameterIsItsOwnTensor) {
   const Map map = open_deepspeed("zero0_fp32_dp2");
   const Tensor& step = map.tensors[find_tensor(map, "optimizer.state.wte.weight.step")];

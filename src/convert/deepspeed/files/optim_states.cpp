@@ -134,8 +134,10 @@ Result<> read_base_optimizer(const StateFile& file, NodeId inner, OptimStates& o
           read_slots(file, (*elastic)[g], "base_optimizer_state: " + optim_group_text(g), objects, out.groups[g]));
     }
     CKPT_TRY(const auto step, file.natural(inner, "base_optimizer_state_step"));
-    for (GroupState& group : out.groups) {
-      if (step) group.values.emplace_back("step", Value{static_cast<std::int64_t>(*step)});
+    for (GroupState& group : out.groups) {  // FusedAdam counts in the state, and leaves this at 0
+      const bool counts =
+          std::ranges::find(group.values, "step", &std::pair<std::string, Value>::first) != group.values.end();
+      if (step && !counts) group.values.emplace_back("step", Value{static_cast<std::int64_t>(*step)});
     }
     return {};
   }
