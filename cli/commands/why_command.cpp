@@ -37,6 +37,10 @@ std::string_view fate_text(catalog::Action action) {
   }
 }
 
+void print_damage(Context& context, const std::string& damage) {
+  if (!damage.empty()) say_fitted(context, fmt::format("  damage    {}\n", printable(damage)), 12);
+}
+
 void print_deletion(Context& context, const TrashEntry& entry, bool several) {
   const std::string where = trash_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
   if (!entry.recorded) {
@@ -114,6 +118,7 @@ Answer run_why(Context& context) {
                              printable(catalog::ShortNames(part.entries).of(part.entries[i])),
                              fate_text(part.retention.decisions[i].action), printable(why), state_word(one),
                              verified ? ", checked " + catalog::time_text(*verified) : ""));
+    print_damage(context, part.entries[i].reason);
   }
   data.end_array().key("undecided").begin_array();
   for (const WhyReport::Ruleless& one : report->ruleless) {
@@ -123,6 +128,7 @@ Answer run_why(Context& context) {
     say(context, fmt::format("{}   kept\n  why       {}{}\n", printable(one.label),
                              report->plan ? "no rule of the policy matches its run" : "the store has no policy",
                              one.held.empty() ? "" : "; " + printable(one.held)));
+    print_damage(context, one.damage);
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {

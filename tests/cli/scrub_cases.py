@@ -123,6 +123,7 @@ def case_damage_is_recorded_and_the_scrub_goes_on(sh):
     check(states(sh) == {("llama", 1): "verified", ("llama", 2): "damaged", ("llama", 3): "verified"}, str(states(sh)))
     sh.run("list", "--tsv", "--store", "store", out=f"damaged\t.*{file.name}")
     sh.run("verify", "--all", "--store", "store", code=1, out=["^llama@2   DAMAGED", "^  damage  ", "2 ok · 1 damaged"])
+    sh.run("why", "llama@2", "--store", "store", out=f"^  damage    .*{file.name}")
     shutil.rmtree(place(sh, 2) / "shards")  # restored from a copy
     shutil.copytree(sh.path("one/shards"), place(sh, 2) / "shards")
     scrub(sh)

@@ -53,7 +53,8 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
         catalog::Decision held{.blockers = part.retention.decisions[i].blockers};
         out.ruleless.push_back({.path = part.entries[i].path(plan.store),
                                 .label = names.of(part.entries[i]),
-                                .held = why_kept(held, one, part.checkpoints, part.policy)});
+                                .held = why_kept(held, one, part.checkpoints, part.policy),
+                                .damage = part.entries[i].reason});
       }
     }
   }
@@ -61,7 +62,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   for (const catalog::Entry& entry : plan.undecided) {
     const catalog::Checkpoint& one = entry.checkpoint;
     if (names_checkpoint(name, one.run, entry.name, one.step, one.id))
-      out.ruleless.push_back({.path = entry.path(plan.store), .label = names.of(entry)});
+      out.ruleless.push_back({.path = entry.path(plan.store), .label = names.of(entry), .damage = entry.reason});
   }
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   for (const catalog::TrashEntry& entry : trash) {
