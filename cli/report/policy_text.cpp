@@ -147,7 +147,8 @@ void print_shown_policy(Context& context, const PrunePlan& plan, const std::stri
     if (!first) say(context, "\n", true);
     print_topic(context, "no policy",
                 (none.empty() ? printable(run) + " (no checkpoint yet)" : runs_text(none)) +
-                    ": no pattern matches; prune never changes " + (none.size() > 1 ? "these runs" : "this run"));
+                    ": no pattern matches, or a nearer ckpt.toml decides; prune does not change " +
+                    (none.size() > 1 ? "these runs" : "this run"));
   }
   bool replaced = false;  // by the first rule that matches the run
   for (const catalog::RunInterval& one : plan.policies.run_intervals) {

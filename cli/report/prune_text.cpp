@@ -180,8 +180,14 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   if (is_stuck(plan) && !applied) return;  // what a rule that keeps nothing by mistake decides misleads
   print_totals(context, plan);
   print_decisions(context, plan);
-  for (const std::string& run : plan.ruleless)
-    say(context, fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run)));
+  for (const std::string& run : plan.ruleless) {
+    const auto elsewhere = plan.elsewhere.find(run);
+    say(context, elsewhere == plan.elsewhere.end()
+                     ? fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run))
+                     : fmt::format("note    {}: {}/{} decides about this run; 'ckpt prune --store {}' applies it\n",
+                                   printable(run), printable(elsewhere->second), kPolicyFile,
+                                   printable(shell_path(elsewhere->second))));
+  }
   for (const std::string& difference : plan.policies.differences)
     say(context, fmt::format("note    {}\n", printable(difference)));
   if (!applied && plan.purge_due.count != 0)

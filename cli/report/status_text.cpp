@@ -45,7 +45,7 @@ void put_last_run(json::Writer& out, std::string_view key, const std::optional<L
 }
 
 void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion,
-                 const std::optional<StoreStatus::Best>& best) {
+                 const StoreStatus::Best* best) {
   out.begin_object();
   put_text(out, "run", summary.run);
   out.member("checkpoints", summary.count).member("bytes", summary.bytes).member("newest_step", summary.newest_step);
@@ -55,7 +55,7 @@ void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry*
   out.member("damaged", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
   put_optional(out, "last_verified", summary.last_verified ? catalog::time_text(*summary.last_verified) : "");
   out.key("best");
-  if (best) {
+  if (best != nullptr) {
     out.begin_object();
     put_text(out, "metric", best->metric);
     out.member("value", best->value).member("step", best->step).end_object();
@@ -101,16 +101,17 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
                         {.title = "PINNED", .right = true, .drops = true},
                         {.title = "PROBLEMS", .shrinks = true, .least = 10, .keeps_head = true}}};
   for (const RunSummary& run : status.runs) {
-    const auto best = status.best_of(run);
+    const auto* best = status.best_of(run.run);
     std::string verified;
     if (run.verified_step && *run.verified_step != run.newest_step) verified = fmt::format("{}", *run.verified_step);
     if (run.last_verified)
       verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
-    out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),
-                        std::to_string(run.newest_step), age_text(run.newest_created, now),
-                        best ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",
-                        verified, run.restored_step ? std::to_string(*run.restored_step) : "",
-                        run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});
+    out.rows.push_back(
+        {printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes), std::to_string(run.newest_step),
+         age_text(run.newest_created, now),
+         best != nullptr ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",
+         verified, run.restored_step ? std::to_string(*run.restored_step) : "",
+         run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});
   }
   return out;
 }
@@ -225,7 +226,7 @@ void put(json::Writer& out, const StoreStatus& status, const std::string& store)
   put_last_run(out, "last_prune", status.last_prune);
   put_last_run(out, "last_verify", status.last_verify);
   out.member("indexed", status.indexed).key("runs").begin_array();
-  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run), status.best_of(run));
+  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run), status.best_of(run.run));
   out.end_array().end_object();
 }
 

@@ -65,6 +65,25 @@ bool is_recorded(const AppliedPolicies& applied) {
 
 }  // namespace
 
+std::map<std::string, std::string> nearer_policies(Io& io, const std::string& store,
+                                                   std::span<const catalog::Entry> entries) {
+  std::map<std::string, std::string> all;  // of all runs
+  for (const catalog::Entry& entry : entries) {
+    const std::string& run = entry.checkpoint.run;
+    const auto [found, is_new] = all.try_emplace(run);
+    std::string_view at = run == "." || !is_new ? std::string_view() : std::string_view(run);
+    while (!at.empty() && found->second.empty()) {
+      std::string directory = join_path(store, at);
+      const auto file = io.stat(join_path(directory, kPolicyFile));
+      if (file && file->kind == FileInfo::Kind::file) found->second = std::move(directory);
+      const std::size_t slash = at.rfind('/');
+      at = at.substr(0, slash == std::string_view::npos ? 0 : slash);
+    }
+  }
+  std::erase_if(all, [](const auto& one) { return one.second.empty(); });
+  return all;
+}
+
 Result<catalog::PolicyFile> read_policy_file(Io& io, const std::string& path) {
   CKPT_TRY(const std::string text, read_small_file(io, path, kMostPolicyBytes));
   return catalog::parse_policy_file(text, path);

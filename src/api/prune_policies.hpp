@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "catalog/policy.hpp"
 #include "catalog/policy_import.hpp"
 #include "catalog/policy_toml.hpp"
+#include "catalog/scan/entry.hpp"
 #include "engine/io/io.hpp"
 #include "engine/store/inbox.hpp"
 #include "format/result.hpp"
@@ -45,6 +47,11 @@ struct Policies {
 /// file, with the other options (limits, grace) in each.
 /// errors  usage: two sources, an empty policy or a refused one; not_found: no file, and no rules
 Result<Policies> read_policies(Io& io, const std::string& store, const PolicyWords& words);
+
+/// The runs of these checkpoints about which a ckpt.toml nearer than the store's decides, and its directory: the run's own,
+/// or the first above it in the store.
+std::map<std::string, std::string> nearer_policies(Io& io, const std::string& store,
+                                                   std::span<const catalog::Entry> entries);
 
 /// A policy file as it is.
 /// errors  not_found; usage: the file is wrong; io

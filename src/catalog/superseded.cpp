@@ -35,16 +35,25 @@ Lineage lineage_of_births(const Births& births) {
 Lineage lineage_of(std::vector<SeriesStart> starts) {
   std::ranges::sort(starts, std::ranges::greater(), &SeriesStart::series);
   Lineage out;
-  std::optional<SeriesStart> last;  // the last one that continues an earlier series than the one before it
   for (const SeriesStart& one : starts) {
-    if (last && one.series > *last->after && one.from) {
-      out.left_behind.emplace(one.series, last->series);
-      continue;
-    }
+    if (out.left_by(one.series)) continue;
     out.standing.push_back(one);
-    if (one.after && one.from && *one.after < one.series) last = one;
+    if (one.after && one.from && *one.after < one.series) out.returns.push_back(one);
   }
   return out;
+}
+
+std::optional<std::uint64_t> Lineage::left_by(std::uint64_t series) const {
+  // What they leave behind are ranges that do not overlap, greatest first.
+  const auto end = std::ranges::partition_point(returns, [&](const SeriesStart& one) { return one.series > series; });
+  if (end == returns.begin() || *(end - 1)->after >= series) return std::nullopt;
+  return (end - 1)->series;
+}
+
+bool Lineage::supersedes(std::uint64_t series, std::uint64_t step) const {
+  return left_by(series) || std::ranges::any_of(standing, [&](const SeriesStart& start) {
+           return start.series > series && start.from && *start.from < step;
+         });
 }
 
 std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> checkpoints,
@@ -85,12 +94,12 @@ std::vector<std::optional<Time>> superseded_since(std::span<const Checkpoint> ch
     std::vector<const Birth*> later;
     auto birth = run.births.rbegin();
     for (const std::size_t i : run.members) {
-      if (const auto left = lineage.left_behind.find(checkpoints[i].series); left != lineage.left_behind.end()) {
-        out[i] = run.births.at(left->second).began;
+      if (const auto left_by = lineage.left_by(checkpoints[i].series)) {
+        out[i] = run.births.at(*left_by).began;
         continue;
       }
       for (; birth != run.births.rend() && birth->first > checkpoints[i].series; ++birth) {
-        if (!birth->second.from || lineage.left_behind.contains(birth->first)) continue;
+        if (!birth->second.from || lineage.left_by(birth->first)) continue;
         while (!later.empty() && *later.back()->from >= *birth->second.from) later.pop_back();
         later.push_back(&birth->second);
       }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,7 +19,12 @@ struct SeriesStart {
 /// What series of one run mean for those before them.
 struct Lineage {
   std::vector<SeriesStart> standing{};  ///< greatest first; each supersedes later steps of those before it
-  std::map<std::uint64_t, std::uint64_t> left_behind{};  ///< whole series, which supersede nothing; and by which
+  std::vector<SeriesStart> returns{};   ///< of these, those that leave series behind: all after `after`
+
+  /// The series that has left this one behind, which supersedes nothing then.
+  std::optional<std::uint64_t> left_by(std::uint64_t series) const;
+  /// Whether a checkpoint of this series and step is superseded.
+  bool supersedes(std::uint64_t series, std::uint64_t step) const;
 };
 /// A series that continues one before the last leaves all between the two behind: a job went back to a checkpoint that
 /// they had superseded.

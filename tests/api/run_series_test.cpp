@@ -129,6 +129,27 @@ TEST_F(RunSeries, WhoGoesBackToWhatWasSupersededStandsOnItAgain) {
   EXPECT_EQ(usable_without("/step-000000040.g6"), 30u) << "25 is of the branch that was left";
 }
 
+TEST_F(RunSeries, OfTheBranchThatWasLeftAlsoAJobThatLoadedNothingIsLeft) {
+  const auto job = [&](std::optional<std::uint64_t> loaded, std::vector<std::uint64_t> steps) {
+    on_ranks({}, [&](ckpt::Run& run) {
+      if (loaded) {
+        ASSERT_TRUE(run.load({}, true, {}, *loaded));
+      }
+      for (const std::uint64_t step : steps) ASSERT_TRUE(save_step(run, step));
+    });
+  };
+  job(std::nullopt, {10, 20, 30});
+  job(10, {15});
+  job(std::nullopt, {17});
+  job(30, {35});
+  lose_data(run_ + "/step-000000035.g6");
+  on_ranks({}, [](ckpt::Run& run) {
+    const auto found = run.usable();
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ((*found)->step(), 30u);
+  });
+}
+
 TEST_F(RunSeries, ARunBehindALinkStaysTheSameWhenAStoreIsMadeAboveIt) {
   fs::create_directories(directory_.path() + "/real");
   fs::create_directory_symlink("real", directory_.path() + "/lnk");

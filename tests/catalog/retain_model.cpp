@@ -81,7 +81,6 @@ class Model {
   }
   /// The later series that has left this one behind: it continues an earlier one, and was not left behind itself.
   std::optional<std::uint64_t> left_by(const std::string& run, std::uint64_t series) const {
-    if (!from_of(run, series)) return std::nullopt;
     for (std::uint64_t later = series + 1; later < 60; ++later) {
       const auto after = after_of(run, later);
       if (after && *after < series && from_of(run, later) && !left_by(run, later)) return later;

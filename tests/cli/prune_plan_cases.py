@@ -26,6 +26,25 @@ def case_a_metric_that_no_checkpoint_has_stops_the_prune(sh):
     check(steps(run) == [1, 3, 4, 5, 6], str(steps(run)))
 
 
+def case_a_nearer_policy_decides_about_its_runs(sh):
+    run = store(sh, run="proj/a") / "proj/a"
+    other = store(sh, run="b") / "b"
+    for place, last in (("store", 1), ("store/proj", 4)):
+        (sh.path(place) / "ckpt.toml").write_text(f'[[rule]]\nruns = "*"\nkeep = {{ last = {last} }}\n')
+    note = "^note    proj/a: store/proj/ckpt.toml decides about this run; 'ckpt prune --store store/proj' applies it$"
+    sh.run("prune", "--store", "store", "--apply", "-y", out=["^5 checkpoints moved to the trash", note])
+    check(steps(other) == [6] and len(steps(run)) == 6, f"{steps(other)} {steps(run)}")
+    sh.run("prune", "--store", "store", "--keep-last", "1", "--apply", "-y", out=note)
+    check(len(steps(run)) == 6, str(steps(run)))
+    sh.run("why", "proj/a@1", "--store", "store", out="store/proj/ckpt.toml decides about its run")
+    sh.run("policy", "show", "--store", "store", out="^no policy  proj/a .6.: ")
+    sh.run("prune", "--store", "store/proj", "--apply", "-y", out="^2 checkpoints moved to the trash")
+    check(steps(run) == [3, 4, 5, 6], str(steps(run)))
+    os.rename(sh.path("store/proj/ckpt.toml"), run / "ckpt.toml")  # in the run itself
+    sh.run("prune", "--store", "store", "--apply", "-y", out="^note    proj/a: store/proj/a/ckpt.toml decides about this run")
+    check(steps(run) == [3, 4, 5, 6], str(steps(run)))
+
+
 def case_a_run_without_the_metric_of_a_rule_keeps_all(sh):
     run = store(sh) / "llama"
     other = store(sh, run="gpt") / "gpt"

@@ -328,6 +328,29 @@ def case_every_roll_back_counts_also_the_second_to_the_same_step(sh):
     check([series("b")[key] for key in ((125, 6), (106, 7), (107, 8))] == [1, 2, 2], str(series("b")))
 
 
+def case_names_and_best_pass_over_what_is_superseded(sh):
+    def one(step, loss, *words):
+        sh.run("save", different(sh, step), *AT, "--run", "r", "--step", str(step), "--metric", f"loss={loss}", *words)
+    one(50, 0.9)
+    one(65, 0.1)
+    one(60, 0.8, "--back-to", "50")
+    one(70, 0.7)
+    sh.run("inspect", "r@best", *AT, out="step 70")
+    sh.run("status", *AT, out=r"^r +4 .* 70 \(loss 0.7\)")
+    sh.run("rm", "r@60", *AT)  # a record in the trash alone says that 65 is superseded, and then nothing in the run
+    sh.run("rm", "r@70", *AT, code=3)
+    sh.run("inspect", "r@latest~1", *AT, out="step 50")
+    sh.run("inspect", "r@latest~2", *AT, code=10, err="has only 2 usable")
+
+
+def case_after_a_rollback_equal_tensors_are_another_save(sh):
+    for step in (10, 20, 30):
+        save(sh, "safetensors/single", "r", step)
+    save(sh, "safetensors/single", "r", 20, "--back-to", "10")
+    check([(c["step"], c["generation"], c["series"]) for c in listed(sh)] == [(20, 4, 1), (30, 3, 0), (20, 2, 0), (10, 1, 0)], str(listed(sh)))
+    check(save(sh, "safetensors/single", "r", 20, "--back-to", "10")["conversion"]["already_done"], "saved once more")
+
+
 def case_a_damaged_manifest_changes_no_series(sh):
     for step, *words in ((10,), (20,), (15, "--back-to", "10"), (30,), (25, "--back-to", "15")):
         sh.run("save", different(sh, step), *AT, "--run", "r", "--step", str(step), *words)

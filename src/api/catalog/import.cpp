@@ -116,20 +116,18 @@ class Import final : RunTarget {
 
   Result<ConvertReport> convert_into_run(const ConvertRequest& conversion) {
     CKPT_TRY(const Format* const target, choose_target(conversion));
-    return Conversion(
-               session_, conversion,
-               {.target = target, .parameters = {"save", request_.run, std::to_string(step_)}, .run_target = this})
-        .run();
+    std::vector<std::string> parameters{"save", request_.run, std::to_string(step_)};
+    // After a rollback it is another save, though it may have the same tensors as the one before.
+    if (request_.back_to) parameters.push_back(fmt::format("back to {}", *request_.back_to));
+    return Conversion(session_, conversion, {.target = target, .parameters = parameters, .run_target = this}).run();
   }
 
   Result<std::optional<std::string>> find(const std::string& id) override {
     const auto hash = Hash128::from_hex(id);
     if (!hash) return fail(Errc::internal, request_.store + ": an invalid id");
     CKPT_TRY(const auto name, find_committed(io_, run_directory_, step_, *hash));
-    if (!name) {
-      if (request_.link) CKPT_CHECK(check_unused(*hash));
-      return std::nullopt;
-    }
+    if (request_.link && (!name || request_.back_to)) CKPT_CHECK(check_unused(*hash));
+    if (!name) return std::nullopt;
     std::string path = join_path(run_directory_, *name);
     CKPT_CHECK(check_found(path));
     return path;

@@ -13,6 +13,7 @@
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/policy_toml.hpp"
+#include "catalog/trash/trash.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
@@ -87,9 +88,10 @@ std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Pol
 }
 
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
-  return catalog::find_checkpoint(
-      catalog.database(), name,
-      best_metric_of(policies_in(io, catalog.store()), name.substr(0, catalog::find_separator(name))));
+  const catalog::Naming naming{
+      .best = [&](const std::string& run) { return best_metric_of(policies_in(io, catalog.store()), run); },
+      .births = [&](const std::string& run) { return catalog::births_in_trash(io, catalog.store(), run); }};
+  return catalog::find_checkpoint(catalog.database(), name, naming);
 }
 
 Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& asked) {

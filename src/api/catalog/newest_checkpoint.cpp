@@ -51,7 +51,7 @@ Result<FoundSource> newest_of_run(Io& io, const std::string& path, const RunPlac
   CKPT_TRY(const auto entries, select_entries(catalog.database(), {.run = place.run}));
   const std::string list = fmt::format("'ckpt list --store {} --run {}' lists its checkpoints", place.store, place.run);
   if (entries.empty()) return FoundSource{.path = path};
-  auto newest = find_checkpoint(catalog.database(), place.run + "@latest");
+  auto newest = find_in_catalog(io, catalog, place.run + "@latest");
   if (!newest) return fail(with_hint(std::move(newest).error(), list));
   return FoundSource{.path = newest->path(place.store),
                      .note = fmt::format("{} is {}: using {}, {}; {}", path, what,

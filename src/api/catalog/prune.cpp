@@ -94,13 +94,6 @@ TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
   return out;
 }
 
-std::vector<catalog::SeriesBirth> births_of(const std::vector<TrashEntry>& trash) {
-  std::vector<catalog::SeriesBirth> out;
-  for (const TrashEntry& entry : trash)
-    if (entry.recorded && entry.record.series_from) out.push_back(catalog::birth_of(entry));
-  return out;
-}
-
 struct Scanned {
   std::vector<Entry> entries{};
   std::set<std::pair<std::string, std::string>> named{};  ///< run and name of those that a person named
@@ -498,10 +491,11 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
     plan.parts.front().entries.reserve(scanned.entries.size());
     plan.parts.front().checkpoints.reserve(scanned.entries.size());
   }
+  if (!plan.by_name) plan.elsewhere = nearer_policies(session.io, plan.store, scanned.entries);
   for (Entry& entry : scanned.entries) {
     const std::string& run = entry.checkpoint.run;
     const catalog::Policy* policy = catalog::policy_of(plan.policies.policies, run);
-    if (policy == nullptr) {
+    if (policy == nullptr || plan.elsewhere.contains(run)) {
       ruleless.insert(run);
       plan.undecided.push_back(std::move(entry));
       continue;
@@ -515,7 +509,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   PruneDecider decider(session, request,
                        {.now = request.now,
                         .space = space_of(session.io, plan.store, trash),
-                        .births = births_of(trash),
+                        .births = catalog::births_of(trash),
                         .approved = request.approved || plan.by_name,
                         .include_damaged = request.include_damaged || plan.by_name,
                         .drop_series = request.drop_series},

@@ -74,9 +74,10 @@ struct PrunePlan {
   Policies policies{};
   std::string known_as{};          ///< under which its policies are remembered: their source, and the runs asked for
   std::vector<PrunePart> parts{};  ///< in the order of the policies; those without a checkpoint too
-  std::vector<std::string> ruleless{};      ///< runs that no policy selects: nothing in them is deleted
-  std::vector<catalog::Entry> undecided{};  ///< their checkpoints
-  std::vector<std::string> directories{};   ///< of the store: runs, and directories that hold or may hold runs
+  std::vector<std::string> ruleless{};             ///< runs that no policy selects: nothing in them is deleted
+  std::map<std::string, std::string> elsewhere{};  ///< of these, those with a nearer ckpt.toml, and its directory
+  std::vector<catalog::Entry> undecided{};         ///< their checkpoints
+  std::vector<std::string> directories{};          ///< of the store: runs, and directories that hold or may hold runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
   std::uint64_t trash_count = 0;

@@ -103,7 +103,7 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
                                         .now = now,
                                         .makes_store = trust == catalog::Trust::nothing,
                                         .manifest_bytes = std::min(parsed, kMostManifestBytes)});
-  if (opened && !real_path(store) && io.stat(store)) {
+  if (opened && !store.starts_with('/') && !real_path(store)) {
     return fail({.code = Errc::not_found, .message = store + ": this directory was deleted", .file = store});
   }
   if (opened || opened.error().code != Errc::not_found || io.stat(store)) return opened;
@@ -142,6 +142,37 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   return out;
 }
 
+namespace {
+
+Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& catalog,
+                                                     const std::vector<catalog::Policy>& policies,
+                                                     const catalog::RunSummary& run) {
+  auto rule = best_metric_of(policies, run.run);
+  if (!rule && run.metrics.size() == 1) {
+    const std::string& only = run.metrics.front().name;
+    rule = catalog::BestMetric{.metric = only, .higher = catalog::is_higher_better(only)};
+  }
+  const auto found =
+      !rule ? run.metrics.end() : std::ranges::find(run.metrics, rule->metric, &catalog::RunSummary::Metric::name);
+  if (found == run.metrics.end()) return std::nullopt;
+  StoreStatus::Best out{.run = run.run,
+                        .metric = rule->metric,
+                        .value = rule->higher ? found->highest : found->lowest,
+                        .step = rule->higher ? found->highest_step : found->lowest_step};
+  if (!run.went_back) return out;
+  // The summary does not know what is superseded.
+  const auto best =
+      find_in_catalog(io, catalog, fmt::format("{}@best:{}:{}", run.run, rule->metric, rule->higher ? "max" : "min"));
+  if (!best)
+    return best.error().code == Errc::not_found ? Result<std::optional<StoreStatus::Best>>(std::nullopt)
+                                                : fail(best.error());
+  out.value = *catalog::find_metric(best->checkpoint, rule->metric);
+  out.step = best->checkpoint.step;
+  return out;
+}
+
+}  // namespace
+
 Result<StoreStatus> store_status(Io& io, const std::string& store, const std::string& run, catalog::Time now,
                                  std::uint64_t memory_bytes) {
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, catalog::Trust::notes, now, memory_bytes));
@@ -168,8 +199,8 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   const auto policies = policies_in(io, store);
   for (const catalog::RunSummary& summary : out.runs) {
     if (summary.metrics.empty()) continue;
-    if (const auto best = best_metric_of(policies, summary.run))
-      out.best_rules.push_back({.run = summary.run, .metric = best->metric, .higher = best->higher});
+    CKPT_TRY(auto best, best_of_run(io, catalog, policies, summary));
+    if (best) out.bests.push_back(*std::move(best));
   }
   if (run.empty()) return out;
   std::vector<std::string> names;
@@ -183,17 +214,9 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
                .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
 }
 
-std::optional<StoreStatus::Best> StoreStatus::best_of(const catalog::RunSummary& run) const {
-  const auto rule = std::ranges::find(best_rules, run.run, &BestRule::run);
-  const std::string metric = rule != best_rules.end()  ? rule->metric
-                             : run.metrics.size() == 1 ? run.metrics.front().name
-                                                       : std::string();
-  const auto found = std::ranges::find(run.metrics, metric, &catalog::RunSummary::Metric::name);
-  if (found == run.metrics.end()) return std::nullopt;
-  const bool higher = rule != best_rules.end() ? rule->higher : catalog::is_higher_better(metric);
-  return Best{.metric = metric,
-              .value = higher ? found->highest : found->lowest,
-              .step = higher ? found->highest_step : found->lowest_step};
+const StoreStatus::Best* StoreStatus::best_of(const std::string& run) const {
+  const auto found = std::ranges::find(bests, run, &Best::run);
+  return found == bests.end() ? nullptr : &*found;
 }
 
 const catalog::TrashEntry* StoreStatus::demotion_of(const std::string& run) const {

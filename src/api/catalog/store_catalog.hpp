@@ -76,20 +76,15 @@ struct StoreStatus {
   std::optional<LastRun> last_prune{};
   std::optional<LastRun> last_verify{};
   bool has_policy = false;  ///< there is a STORE/ckpt.toml
-  /// By which metric the policy of a run keeps the best; runs without such a rule are missing.
-  struct BestRule {
-    std::string run{};
-    std::string metric{};
-    bool higher = false;
-  };
-  std::vector<BestRule> best_rules{};
-  /// The best checkpoint of a run, as RUN@best finds it: by its policy, else by the lowest value of its only metric.
+  /// The best checkpoint of a run, as RUN@best finds it: by its policy, else by its only metric.
   struct Best {
+    std::string run{};
     std::string metric{};
     double value = 0;
     std::uint64_t step = 0;
   };
-  std::optional<Best> best_of(const catalog::RunSummary& run) const;
+  std::vector<Best> bests{};
+  const Best* best_of(const std::string& run) const;
   bool indexed = true;
   std::vector<std::string> warnings{};
 };

@@ -61,8 +61,15 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   const catalog::ShortNames names(plan.undecided);
   for (const catalog::Entry& entry : plan.undecided) {
     const catalog::Checkpoint& one = entry.checkpoint;
-    if (names_checkpoint(name, one.run, entry.name, one.step, one.id))
-      out.ruleless.push_back({.path = entry.path(plan.store), .label = names.of(entry), .damage = entry.reason});
+    if (names_checkpoint(name, one.run, entry.name, one.step, one.id)) {
+      const auto nearer = plan.elsewhere.find(one.run);
+      out.ruleless.push_back({.path = entry.path(plan.store),
+                              .label = names.of(entry),
+                              .held = nearer == plan.elsewhere.end()
+                                          ? std::string()
+                                          : join_path(nearer->second, kPolicyFile) + " decides about its run",
+                              .damage = entry.reason});
+    }
   }
   CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
   for (const catalog::TrashEntry& entry : trash) {

@@ -13,7 +13,8 @@ struct WhyReport {
   struct Ruleless {
     std::string path;
     std::string label;     ///< as ShortNames gives it
-    std::string held{};    ///< what protects it from any policy: "pinned by ana"; only where the store has none
+    std::string held{};    ///< what protects it from any policy: "pinned by ana"; only where the store has none; or
+                           ///< which policy does
     std::string damage{};  ///< what is wrong with it
   };
   std::optional<PrunePlan> plan{};                          ///< nothing if the store has no policy

@@ -14,32 +14,8 @@
 namespace ckpt {
 namespace {
 
-/// Later series have later generations, so the newest readable manifests and records suffice; of a run of many years no
-/// more are read.
+/// Manifests that are read, the newest: see births_in_trash.
 constexpr std::size_t kMostRead = 1000;
-
-std::uint64_t generation_of(const catalog::TrashFolder::Item& item) {
-  const auto name = CheckpointName::parse(item.kept_as);
-  return name ? name->generation : 0;
-}
-
-/// Series in the records of the run's deletions, in one store.
-Result<std::vector<catalog::SeriesBirth>> deleted_series(Io& io, const std::string& store, const std::string& run) {
-  const auto info = io.stat(join_path(catalog::trash_path(store), run));
-  // If a foreign file has its name there is none.
-  const bool none = info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found;
-  if (none) return std::vector<catalog::SeriesBirth>();
-  CKPT_TRY(catalog::TrashFolder folder, catalog::list_trash_folder(io, store, run));
-  std::erase_if(folder.items, [](const auto& item) { return !item.has_record; });
-  std::ranges::stable_sort(folder.items, std::ranges::greater(), generation_of);
-  std::vector<catalog::SeriesBirth> out;
-  for (const auto& item : folder.items) {
-    if (out.size() == kMostRead) break;
-    const auto entry = catalog::read_trash_entry(io, store, run, item);
-    if (entry && entry->recorded) out.push_back(catalog::birth_of(*entry));
-  }
-  return out;
-}
 
 void add_series(RunSeries& out, const catalog::SeriesStart& start) {
   const auto& [series, from, after] = start;
@@ -64,7 +40,7 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
     std::string_view below(real);
     below.remove_prefix(std::min(below.size(), store.size()));
     while (below.starts_with('/')) below.remove_prefix(1);
-    CKPT_TRY(const auto deleted, deleted_series(io, store, store == "." ? real : std::string(below)));
+    CKPT_TRY(const auto deleted, catalog::births_in_trash(io, store, store == "." ? real : std::string(below)));
     births.insert(births.end(), deleted.begin(), deleted.end());
   }
   std::vector<catalog::Checkpoint> checkpoints;

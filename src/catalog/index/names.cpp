@@ -76,10 +76,19 @@ Result<std::string> run_of(Database& database, const std::string& name, const st
   return unknown(name, fmt::format("no run '{}'", run), near ? fmt::format("did you mean '{}'?", *near) : "");
 }
 
-Result<std::string> newest_name(Database& database, const std::string& name, const std::string& run,
-                                std::uint64_t before) {
-  return asked(database.file(), [&]() -> Result<std::string> {
-    std::vector<SeriesStart> starts;
+/// Which checkpoints of a run are superseded.
+Result<Lineage> lineage_of_run(Database& database, const std::string& run, const Naming& naming) {
+  std::vector<SeriesBirth> births;
+  if (naming.births) {
+    CKPT_TRY(births, naming.births(run));
+  }
+  return asked(database.file(), [&]() -> Result<Lineage> {
+    std::map<std::uint64_t, SeriesStart> starts;
+    const auto add = [&](const SeriesStart& start) {  // where two disagree on its beginning, the later supersedes less
+      SeriesStart& known = starts.try_emplace(start.series, SeriesStart{.series = start.series}).first->second;
+      if (start.from) known.from = std::max(known.from.value_or(0), *start.from);
+      if (!known.after) known.after = start.after;
+    };
     SQLite::Statement begun(database.sqlite(),
                             "SELECT series, max(series_from), max(series_after) FROM checkpoints "
                             "WHERE run=?1 AND series_from IS NOT NULL GROUP BY series");
@@ -87,10 +96,20 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
     while (begun.executeStep()) {
       Columns row(begun);
       const std::uint64_t series = row.natural();
-      const std::uint64_t from = row.natural();
-      starts.push_back({series, from, row.optional_natural()});
+      const auto from = row.optional_natural();
+      add({series, from, row.optional_natural()});
     }
-    const Lineage lineage = lineage_of(std::move(starts));
+    for (const SeriesBirth& birth : births) add({birth.series, birth.from, birth.after});
+    std::vector<SeriesStart> all;
+    for (const auto& [series, start] : starts) all.push_back(start);
+    return lineage_of(std::move(all));
+  });
+}
+
+Result<std::string> newest_name(Database& database, const std::string& name, const std::string& run,
+                                std::uint64_t before, const Naming& naming) {
+  CKPT_TRY(const Lineage lineage, lineage_of_run(database, run, naming));
+  return asked(database.file(), [&]() -> Result<std::string> {
     SQLite::Statement select(database.sqlite(), "SELECT name, series, step, state FROM checkpoints WHERE run=?1 " +
                                                     newest_first(database, run));
     Binder(select).add(run);
@@ -101,11 +120,7 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
       const std::uint64_t series = row.natural();
       const std::uint64_t step = row.natural();
       const std::uint64_t state = row.natural();
-      const bool superseded =
-          lineage.left_behind.contains(series) || std::ranges::any_of(lineage.standing, [&](const SeriesStart& start) {
-            return start.series > series && *start.from < step;
-          });
-      if (superseded || state < static_cast<std::uint64_t>(State::committed)) continue;
+      if (lineage.supersedes(series, step) || state < static_cast<std::uint64_t>(State::committed)) continue;
       if (left-- == 0) return found;
     }
     return unknown(name, before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
@@ -141,10 +156,12 @@ Result<Entry> by_step(Database& database, const std::string& name, const std::st
 }
 
 Result<Entry> by_metric(Database& database, const std::string& name, const std::string& run, std::string metric,
-                        std::optional<bool> is_higher) {
-  CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = [](const Entry& entry) {
-                                                     return !entry.checkpoint.metrics.empty() &&
-                                                            entry.checkpoint.state >= State::committed;
+                        std::optional<bool> is_higher, const Naming& naming) {
+  CKPT_TRY(const Lineage lineage, lineage_of_run(database, run, naming));
+  CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = [&](const Entry& entry) {
+                                                     const Checkpoint& one = entry.checkpoint;
+                                                     return !one.metrics.empty() && one.state >= State::committed &&
+                                                            !lineage.supersedes(one.series, one.step);
                                                    }}));
   std::set<std::string> metrics;
   for (const Entry& entry : entries)
@@ -272,10 +289,10 @@ std::string ShortNames::full(const Entry& entry) const {
 }
 
 Result<Entry> find_checkpoint(Database& database, const std::string& name) {
-  return find_checkpoint(database, name, std::nullopt);
+  return find_checkpoint(database, name, Naming{});
 }
 
-Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& best) {
+Result<Entry> find_checkpoint(Database& database, const std::string& name, const Naming& naming) {
   const std::size_t at = find_separator(name);
   if (at == std::string::npos) {
     if (looks_like_id(name)) return by_id(database, name);
@@ -301,12 +318,13 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     const auto before =
         word == kLatest ? 0 : parse_number<std::uint64_t>(std::string_view(word).substr(kLatest.size() + 1));
     if (!before) return fail(Errc::usage, fmt::format("{}: expected a number after '~'", name));
-    CKPT_TRY(const std::string directory, newest_name(database, name, run, *before));
+    CKPT_TRY(const std::string directory, newest_name(database, name, run, *before, naming));
     return by_directory(database, name, run, directory);
   }
+  const auto best = naming.best ? naming.best(run) : std::nullopt;
   if (word == kBest) {
-    return best ? by_metric(database, name, run, best->metric, best->higher)
-                : by_metric(database, name, run, "", std::nullopt);
+    return best ? by_metric(database, name, run, best->metric, best->higher, naming)
+                : by_metric(database, name, run, "", std::nullopt, naming);
   }
   if (word.starts_with(std::string(kBest) + ":")) {
     std::string metric = word.substr(kBest.size() + 1);
@@ -317,7 +335,7 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     } else if (best && best->metric == metric) {
       is_higher = best->higher;
     }
-    return by_metric(database, name, run, std::move(metric), is_higher);
+    return by_metric(database, name, run, std::move(metric), is_higher, naming);
   }
   CKPT_TRY(auto directory, select_entries(database, {.run = run, .name = word}));
   if (!directory.empty()) return std::move(directory.front());

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -8,8 +9,10 @@
 #include <string_view>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "catalog/index/database.hpp"
+#include "catalog/retain.hpp"
 #include "catalog/scan/entry.hpp"
 #include "format/result.hpp"
 
@@ -19,7 +22,8 @@ namespace ckpt::catalog {
 ///   RUN@1000        the step; of several saves of it the newest generation
 ///   RUN@latest      the newest that is neither superseded nor known to be damaged, by generation, or by step in a run
 ///                   that also holds another tool's; RUN@latest~2: two before that
-///   RUN@best        by the only metric there is, or RUN@best:METRIC; the lowest, or highest with RUN@best:METRIC:max
+///   RUN@best        by the only metric there is, or RUN@best:METRIC; the lowest, or highest with RUN@best:METRIC:max;
+///                   of those that are not superseded
 ///   RUN@TAG         the only one with this tag
 ///   RUN@1000.g7     a save of the step by its generation
 ///   RUN@step-000001000.g7   by the name of its directory
@@ -65,6 +69,11 @@ struct BestMetric {
   std::string metric{};
   bool higher = false;
 };
-Result<Entry> find_checkpoint(Database& database, const std::string& name, const std::optional<BestMetric>& best);
+/// What names depend on besides the catalog, asked for where a name needs it.
+struct Naming {
+  std::function<std::optional<BestMetric>(const std::string& run)> best{};
+  std::function<Result<std::vector<SeriesBirth>>(const std::string& run)> births{};  ///< series of what was deleted
+};
+Result<Entry> find_checkpoint(Database& database, const std::string& name, const Naming& naming);
 
 }  // namespace ckpt::catalog

@@ -519,7 +519,7 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
     std::vector<RunSummary> out;
     // In the order of the index, so that no table is read.
     SQLite::Statement select(database.sqlite(),
-                             "SELECT step, state, bytes FROM checkpoints WHERE run=?1 "
+                             "SELECT step, state, bytes, series FROM checkpoints WHERE run=?1 "
                              "ORDER BY series DESC, step DESC, generation DESC, name DESC");
     for (std::string& run : runs) {
       RunSummary& summary = out.emplace_back();
@@ -540,6 +540,7 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
         const std::uint64_t step = row.natural();
         const State state = state_of(row.natural());
         const std::uint64_t bytes = row.natural();
+        summary.went_back = summary.went_back || row.natural() > 0;
         summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
         ++summary.count;
         summary.damaged += state == State::corrupt || state == State::repairable ? 1 : 0;

@@ -88,6 +88,7 @@ struct RunSummary {
     std::uint64_t step = 0;
   };
   std::optional<Demoted> newest_demoted{};
+  bool went_back = false;               ///< it has a series after the first
   std::optional<Time> last_verified{};  ///< when a checkpoint of it was verified last, whatever the result
   /// A metric of its checkpoints; NaN and infinite values do not count.
   struct Metric {

@@ -79,6 +79,34 @@ SeriesBirth birth_of(const TrashEntry& entry) {
           .began = std::max(record.created, record.committed.value_or(record.created))};
 }
 
+std::vector<SeriesBirth> births_of(const std::vector<TrashEntry>& entries) {
+  std::vector<SeriesBirth> out;
+  for (const TrashEntry& entry : entries)
+    if (entry.recorded && entry.record.series_from) out.push_back(birth_of(entry));
+  return out;
+}
+
+Result<std::vector<SeriesBirth>> births_in_trash(Io& io, const std::string& store, const std::string& run) {
+  constexpr std::size_t kMostRead = 1000;
+  const auto generation_of = [](const TrashFolder::Item& item) {
+    const auto name = CheckpointName::parse(item.kept_as);
+    return name ? name->generation : 0;
+  };
+  std::vector<SeriesBirth> out;
+  const auto info = io.stat(trash_of_run(store, run));
+  // If a foreign file has its name there is none.
+  if (info ? info->kind != FileInfo::Kind::directory : info.error().code == Errc::not_found) return out;
+  CKPT_TRY(TrashFolder folder, list_trash_folder(io, store, run));
+  std::erase_if(folder.items, [](const TrashFolder::Item& item) { return !item.has_record; });
+  std::ranges::stable_sort(folder.items, std::ranges::greater(), generation_of);
+  for (const TrashFolder::Item& item : folder.items) {
+    if (out.size() == kMostRead) break;
+    const auto entry = read_trash_entry(io, store, run, item);
+    if (entry && entry->recorded) out.push_back(birth_of(*entry));
+  }
+  return out;
+}
+
 std::string trash_path(const std::string& store) {
   return join_path(join_path(store, ".ckpt"), "trash");
 }

@@ -70,6 +70,11 @@ void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> e
 
 /// What a record says about its series, of which nothing else may be left.
 SeriesBirth birth_of(const TrashEntry& entry);
+std::vector<SeriesBirth> births_of(const std::vector<TrashEntry>& entries);
+/// The same of the newest 1,000 records of a run's deletions: later series have later generations, so of a run of many years
+/// no more are needed.
+/// errors  io
+Result<std::vector<SeriesBirth>> births_in_trash(Io& io, const std::string& store, const std::string& run);
 
 /// One directory of the trash, by names alone.
 struct TrashFolder {
