@@ -344,8 +344,8 @@ enum { CKPT_STRICT = 0, CKPT_PARTIAL = 1 };
  * name fails with 10. Also 10 if there is no checkpoint, 15 if none of them is usable. Collective. */
 int ckpt_load(ckpt_run* run, const ckpt_read* reads, uint64_t read_count, int32_t mode, ckpt_load_report* report);
 /* The same from the newest save of one step, for a job that goes back: its next save begins a new series, which supersedes
- * the later checkpoints. (Once the job has saved, only a save of a step that the run already has does so: a load may be a
- * mere look.) Falls back to another copy of that checkpoint, never to another one. `step` is equal
+ * the later checkpoints. (Once the job has saved, only a save that is not of a later step than its last one does so: a load
+ * may be a mere look.) Falls back to another copy of that checkpoint, never to another one. `step` is equal
  * on all ranks, else 2. 10 if the run has no checkpoint of this step. Collective. */
 int ckpt_load_step(ckpt_run* run, uint64_t step, const ckpt_read* reads, uint64_t read_count, int32_t mode,
                    ckpt_load_report* report);

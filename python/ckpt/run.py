@@ -227,7 +227,8 @@ class Run:
 
         step     "latest": the newest checkpoint that verifies; damaged ones are skipped. Or the number of a step, to go
                  back: the first save of this job then begins a new series, which supersedes the later checkpoints; once the
-                 job has saved, only a save of a step that the run has already. A load that fails changes nothing of this.
+                 job has saved, only a save that is not of a later step than its last one (a load may be a mere look). Of
+                 several saves of a step the newest counts, superseded or not. A load that fails changes nothing of this.
                  `ckpt.open` only looks
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
                  the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,

@@ -114,17 +114,25 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
                                                     newest_first(database, run));
     Binder(select).add(run);
     std::uint64_t left = before;
+    std::string superseded;  // the newest that would be usable
     while (select.executeStep()) {
       Columns row(select);
       std::string found = row.text();
       const std::uint64_t series = row.natural();
       const std::uint64_t step = row.natural();
       const std::uint64_t state = row.natural();
-      if (lineage.supersedes(series, step) || state < static_cast<std::uint64_t>(State::committed)) continue;
+      if (state < static_cast<std::uint64_t>(State::committed)) continue;
+      if (lineage.supersedes(series, step)) {
+        if (superseded.empty()) superseded = fmt::format("{}/{}", run, found);
+        continue;
+      }
       if (left-- == 0) return found;
     }
-    return unknown(name, before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
-                                     : fmt::format("run '{}' has only {} usable", run, before - left));
+    return unknown(
+        name,
+        before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
+                    : fmt::format("run '{}' has only {} usable", run, before - left),
+        superseded.empty() ? "" : fmt::format("{} was superseded by a rollback, and can be named", superseded));
   });
 }
 
