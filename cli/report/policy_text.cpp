@@ -142,13 +142,19 @@ void print_shown_policy(Context& context, const PrunePlan& plan, const std::stri
     print_topic(context, "now", kept.count == 0 ? "nothing to delete" : today);
     if (part.retention.aborted) print_topic(context, "stopped", printable(*part.retention.aborted));
   }
-  const auto none = unmatched(plan, run);
-  if (!none.empty() || !matched) {
-    if (!first) say(context, "\n", true);
+  auto none = unmatched(plan, run);
+  if ((!none.empty() || !matched) && !first) say(context, "\n", true);
+  for (const auto& [other, directory] : plan.elsewhere) {
+    const auto here = none.extract(other);
+    if (!here.empty())
+      print_topic(context, "elsewhere",
+                  fmt::format("{} ({}): {}/{} decides", printable(other), format_count(here.mapped()),
+                              printable(directory), kPolicyFile));
+  }
+  if (!none.empty() || (!matched && !plan.elsewhere.contains(run))) {
     print_topic(context, "no policy",
                 (none.empty() ? printable(run) + " (no checkpoint yet)" : runs_text(none)) +
-                    ": no pattern matches, or a nearer ckpt.toml decides; prune does not change " +
-                    (none.size() > 1 ? "these runs" : "this run"));
+                    ": no pattern matches; prune never changes " + (none.size() > 1 ? "these runs" : "this run"));
   }
   bool replaced = false;  // by the first rule that matches the run
   for (const catalog::RunInterval& one : plan.policies.run_intervals) {

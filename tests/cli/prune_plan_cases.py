@@ -37,7 +37,7 @@ def case_a_nearer_policy_decides_about_its_runs(sh):
     sh.run("prune", "--store", "store", "--keep-last", "1", "--apply", "-y", out=note)
     check(len(steps(run)) == 6, str(steps(run)))
     sh.run("why", "proj/a@1", "--store", "store", out="store/proj/ckpt.toml decides about its run")
-    sh.run("policy", "show", "--store", "store", out="^no policy  proj/a .6.: ")
+    sh.run("policy", "show", "--store", "store", out="^elsewhere  proj/a .6.: store/proj/ckpt.toml decides$", not_out="no policy")
     sh.run("prune", "--store", "store/proj", "--apply", "-y", out="^2 checkpoints moved to the trash")
     check(steps(run) == [3, 4, 5, 6], str(steps(run)))
     os.rename(sh.path("store/proj/ckpt.toml"), run / "ckpt.toml")  # in the run itself
