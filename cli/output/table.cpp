@@ -97,10 +97,12 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
   std::vector<std::size_t> widths;
   for (const std::size_t c : shown) {
     widths.push_back(text_width(table.columns[c].title));
-    for (const auto& row : table.rows) widths.back() = std::max(widths.back(), text_width(row[c]));
+    for (const auto& row : table.rows)
+      widths.back() = std::max(widths.back(), std::min(text_width(row[c]), kWidestColumn));
   }
   drop_columns(table, width, shown, widths);
   std::size_t total = total_width(widths);
+  const std::vector<std::size_t> wanted = widths;
   for (std::size_t i = widths.size(); i-- > 0 && total > width;) {  // what comes first matters most
     const std::size_t least = least_width(table.columns[shown[i]], widths[i]);
     const std::size_t cut = std::min(total - width, widths[i] - least);
@@ -117,7 +119,7 @@ Drawn draw_aligned(const Table& table, std::size_t width, const PaintCell& paint
     for (std::size_t i = 0; i <= last && i < shown.size(); ++i) {
       const Table::Column& column = table.columns[shown[i]];
       const std::string& cell = cells[shown[i]];
-      const bool too_wide = !is_title && column.shrinks && text_width(cell) > widths[i];
+      const bool too_wide = !is_title && column.shrinks && widths[i] < wanted[i] && text_width(cell) > widths[i];
       if (too_wide) ++out.shortened;
       std::string text =
           padded(too_wide ? shortened(cell, widths[i], column.keeps_head) : cell, widths[i], column.right, i == last);

@@ -8,6 +8,9 @@
 
 namespace ckpt::cli {
 
+/// One cell that is wider shifts its own row, and does not make every other one as wide.
+constexpr std::size_t kWidestColumn = 200;
+
 /// A listing: columns that fit a terminal, or tab-separated values for a program.
 struct Table {
   struct Column {

@@ -162,13 +162,13 @@ std::string draw_tree(const std::vector<ListedTensor>& tensors, std::size_t dept
   std::size_t names = 0;
   std::size_t numbers = 0;
   for (const Row& row : drawing.rows) {
-    names = std::max(names, text_width(row.name));
+    names = std::max(names, std::min(text_width(row.name), kWidestColumn));
     numbers = std::max(numbers, row.size.size());
   }
   std::string out;
   for (const Row& row : drawing.rows)
-    out += row.name + std::string(names - text_width(row.name) + 2 + numbers - row.size.size(), ' ') + row.size + "  " +
-           row.rest + "\n";
+    out += row.name + std::string(names - std::min(names, text_width(row.name)) + 2 + numbers - row.size.size(), ' ') +
+           row.size + "  " + row.rest + "\n";
   return out;
 }
 

@@ -403,6 +403,18 @@ Result<> read_short_rule(const toml::table& source, const std::string& file, con
   return {};
 }
 
+constexpr std::ptrdiff_t kMostDots = 1000;
+
+/// The first line with more dots than any key needs: each is a level at which the parser would call itself.
+std::optional<std::size_t> line_of_many_parts(std::string_view text) {
+  for (std::size_t line = 1; !text.empty(); ++line) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (std::ranges::count(text.substr(0, end), '.') > kMostDots) return line;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& file,
@@ -411,6 +423,11 @@ Result<PolicyFile> parse_policy_file(std::string_view text, const std::string& f
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*stray), '\n');
     return fail({.code = Errc::usage,
                  .message = fmt::format("{}: line {}: non-ASCII character; write \\uXXXX in strings", file, line),
+                 .file = file});
+  }
+  if (const auto deep = line_of_many_parts(text)) {
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: line {}: more than {} dots", file, *deep, kMostDots),
                  .file = file});
   }
   const toml::parse_result parsed = toml::parse(text);

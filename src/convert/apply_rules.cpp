@@ -134,6 +134,8 @@ Result<> rename_all(Map& map, const MapRules& rules) {
 /// The names of tensors and aliases, each also without its first parts: a user may leave out a wrapper ("model.",
 /// "pytorch_model.bin/"). Refers to the map's names.
 class KnownNames {
+  static constexpr std::size_t kMostParts = 256;  ///< of a longer name only the first are found without it
+
  public:
   explicit KnownNames(const Map& map) {
     for (const Tensor& tensor : map.tensors) add(tensor.role == Role::slot ? tensor.parameter : tensor.name);
@@ -158,7 +160,9 @@ class KnownNames {
     if (!is_new && known->second != nullptr && *known->second == name) return;
     known->second = &name;  // a whole name counts before a part of another
     all_.push_back(name);
-    for (std::size_t at = name.find_first_of("./"); at != std::string::npos; at = name.find_first_of("./", at + 1))
+    std::size_t parts = 0;  // each is hashed to its end
+    for (std::size_t at = name.find_first_of("./"); at != std::string::npos && parts < kMostParts;
+         at = name.find_first_of("./", at + 1), ++parts)
       add_part(std::string_view(name).substr(at + 1), name);
   }
 
@@ -177,6 +181,8 @@ Result<> add_tied(Map& map, const MapRules& rules) {
   if (rules.tied().empty()) return {};
   std::vector<Alias> added;
   const KnownNames names(map);
+  std::unordered_map<std::string_view, const Alias*> aliases;
+  for (const Alias& alias : map.aliases) aliases.emplace(alias.name, &alias);
   for (const auto& [first, second] : rules.tied()) {
     const std::string* one = names.find(first);
     const std::string* other = names.find(second);
@@ -184,9 +190,9 @@ Result<> add_tied(Map& map, const MapRules& rules) {
     if (one != nullptr && other != nullptr) continue;
     const std::string& held = one != nullptr ? *one : *other;
     const std::string& given = one != nullptr ? first : second;
-    const auto alias = std::ranges::find(map.aliases, held, &Alias::name);
+    const auto alias = aliases.find(held);
     added.push_back({.name = held.substr(0, held.size() - given.size()) + (one != nullptr ? second : first),
-                     .target = alias == map.aliases.end() ? held : alias->target});
+                     .target = alias == aliases.end() ? held : alias->second->target});
   }
   std::ranges::move(added, std::back_inserter(map.aliases));
   return {};

@@ -39,6 +39,8 @@ std::vector<std::string_view> cells_of(std::string_view line) {
 }
 
 /// A table with a column `step`, and one for each metric; empty cells are no values.
+constexpr std::size_t kLongestName = 1024;  // it is kept once for each value
+
 Result<> read_table(const std::string& path, std::string_view text, std::vector<LoggedValue>& out) {
   std::vector<std::string_view> names;
   std::size_t step_at = 0;
@@ -52,6 +54,10 @@ Result<> read_table(const std::string& path, std::string_view text, std::vector<
       step_at = static_cast<std::size_t>(std::ranges::find(names, "step") - names.begin());
       if (step_at == names.size())
         return fail({.code = Errc::corrupt, .message = path + ": no 'step' column", .file = path});
+      if (std::ranges::any_of(names, [](std::string_view name) { return name.size() > kLongestName; }))
+        return fail({.code = Errc::corrupt,
+                     .message = fmt::format("{}: a column's name is longer than {} bytes", path, kLongestName),
+                     .file = path});
       continue;
     }
     const auto step = step_at < cells.size() ? parse_number<std::uint64_t>(cells[step_at]) : std::nullopt;

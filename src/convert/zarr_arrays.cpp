@@ -78,6 +78,12 @@ Result<> ZarrArrays::add_chunk(const zarr::Array& array, const std::string& fold
   return {};
 }
 
+namespace {
+
+constexpr std::uint64_t kMostInFolders = std::uint64_t{1} << 16;
+
+}  // namespace
+
 Result<> ZarrArrays::add(const std::string& folder, Tensor tensor) {
   const std::string path = join_path(join_path(root_, folder), zarr::kArrayFile);
   CKPT_TRY(const std::string text, read_small_file(io_, path, zarr::kMostArrayFileBytes));
@@ -94,7 +100,15 @@ Result<> ZarrArrays::add(const std::string& folder, Tensor tensor) {
   CKPT_CHECK(tensor_bytes(tensor.dtype, tensor.shape));
   tensors_.push_back(std::move(tensor));
   if (std::ranges::find(array->shape, 0U) != array->shape.end()) return {};
-  // Every round needs a file that is there, so a shape cannot make it long.
+  // Every round needs a file that is there, so a shape cannot make it long; but folders may be links to each other.
+  std::uint64_t chunks = 1;
+  for (std::size_t d = 0; d < array->shape.size() && chunks <= kMostInFolders; ++d)
+    chunks *= std::min((array->shape[d] - 1) / array->chunk[d] + 1, kMostInFolders + 1);
+  if (array->separator == '/' && chunks > kMostInFolders) {
+    return fail({.code = Errc::refused,
+                 .message = fmt::format("{}: more than {} chunks in nested folders", path, kMostInFolders),
+                 .file = path});
+  }
   Shape at(array->shape.size(), 0);
   do {
     CKPT_CHECK(add_chunk(*array, folder, at));

@@ -252,13 +252,17 @@ def shared_bombs():
             "dicts of one key": kept + b"](" + b"}h\x01K\x01s" * 1000 + b"e.",
             "many below a long key": b"\x80\x02}" + long + b"}(" + b"".join(key + b"]" for key in named[:1000]) + b"us.",
             "a long list under many keys": b"\x80\x02](" + b"K\x01" * 100_000 + b"eq\x010}(" + b"".join(key + b"h\x01" for key in named) + b"u.",
+            "groups of an optimizer that is held many times": b"\x80\x02}(" + text(b"state") + b"}" + text(b"param_groups") + b"]}(" + text(b"params")
+                + b"](" + b"K\x01" * 20_000 + b"e" + text(b"param_names") + b"](" + b"".join(named[:20_000]) + b"euauq\x010]("
+                + b"h\x01" * 1000 + b"e.",
             "a class with a long name": b"\x80\x02c" + b"m" * 10_000_000 + b"\nn\nq\x010](" + b"h\x01)R" * 1000 + b"e."}
 
 
 def case_a_deepspeed_pickle_that_repeats_one_thing_is_refused(sh):
     sh.needs_free(200)
     bombs = shared_bombs()
-    del bombs["a list in itself"]  # of which each item would be a state of its own: here it is one
+    for name in ("a list in itself", "groups of an optimizer that is held many times"):  # here each is one object
+        del bombs[name]
     for name, data in bombs.items():
         source = copy_of(sh, "deepspeed/zero2_bf16_dp4", "bomb")
         file = source / "global_step3/mp_rank_00_model_states.pt"
@@ -273,6 +277,14 @@ def case_a_deepspeed_pickle_that_repeats_one_thing_is_refused(sh):
         except AssertionError as error:
             raise AssertionError(f"{name}: {error}") from None
         shutil.rmtree(source)
+
+
+def case_equal_keys_that_are_no_text_take_no_time(sh):
+    key = b"G" + struct.pack(">d", 1.5)
+    path = torch_zip(sh, b"\x80\x02}(" + key + b"q\x01N" + b"h\x01N" * 20_000 + b"u.")
+    before = processor_seconds()
+    sh.run("inspect", path, out="20 001 values")
+    check(processor_seconds() - before < SECONDS or is_sanitized(sh.program), "took too long")
 
 
 def case_archives_that_lie_are_refused(sh):

@@ -163,6 +163,25 @@ def case_many_tiny_tensors_are_converted_in_the_memory_that_is_named_as_the_leas
         check(int(peak.read_text()) <= int(least[1]) << 20, f"{target}: {int(peak.read_text()) >> 20} MiB of {least[1]}")
 
 
+def case_one_long_name_makes_no_other_row_as_long(sh):
+    header = {f"t{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in (*range(2000), "w" * 1_000_000)}
+    text = json.dumps(header).encode()
+    sh.path("wide.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    for verb in (("ls",), ("ls", "--tree", "-v"), ("stats",)):
+        out = sh.run(*verb, "wide.safetensors", out="^t7 ").out
+        check(1_000_000 < len(out) < 3_000_000, f"{verb}: {len(out)} characters")
+
+
+def case_a_policy_or_a_log_with_names_without_end_is_refused(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), "--store", "st", "--run", "r", "--step", "1")
+    for line in (".".join(["a"] * 150_000) + " = 1", "[" + ".".join(["a"] * 150_000) + "]\nb = 1"):
+        sh.path("st/ckpt.toml").write_text(line + "\n")
+        for verb in (("policy", "check", "st"), ("policy", "show", "st"), ("prune", "--store", "st")):
+            sh.run(*verb, code=2, err="line 1: more than 1000 dots")
+    sh.path("metrics.csv").write_text("step," + "a" * 500_000 + "\n" + "".join(f"{i},2\n" for i in range(4000)))
+    sh.run("mark", "r", "--metrics-from", "metrics.csv", "--store", "st", code=15, err="a column's name is longer than 1024 bytes")
+
+
 def case_times_beyond_2262_do_not_overflow(sh):
     source = shutil.copytree(sh.checkpoint("safetensors/single"), sh.path("late"))
     far = 15_000_000_000  # 2445

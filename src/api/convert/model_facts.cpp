@@ -98,13 +98,19 @@ std::string rounded(std::string text) {
 
 /// The values of an option in all groups, each once.
 std::string option_text(const std::vector<ParameterGroup>& groups, std::string_view name) {
+  constexpr std::size_t kMost = 8;
   std::vector<std::string> texts;
+  bool has_more = false;
   for (const ParameterGroup& group : groups) {
     const Value* value = option(group, name);
     if (value == nullptr) continue;
     std::string text = rounded(value_text(*value, kValueBytes));
-    if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+    if (std::ranges::find(texts, text) != texts.end()) continue;
+    has_more = texts.size() == kMost;
+    if (has_more) break;
+    texts.push_back(std::move(text));
   }
+  if (has_more) texts.emplace_back("others");
   std::string out;
   for (const std::string& text : texts) out += (out.empty() ? "" : " and ") + text;
   return out.empty() ? out : fmt::format("{} {}", name, out);

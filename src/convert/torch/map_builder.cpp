@@ -28,15 +28,32 @@ bool holds_random_state(std::string_view path) {
   return name.starts_with("rng_state") || name.starts_with("random_states");
 }
 
-// A name is not empty; and a made-up name takes no other's.
-std::string name_of_nameless(const StateTree& tree, std::string name) {
-  const auto is_taken = [&](const Leaf& leaf) {
-    const StateTree::Step& step = tree.steps[leaf.step];
-    return leaf.step != 0 && step.before == 0 && step.part == PathPart(name);
-  };
-  while (std::ranges::any_of(tree.leaves, is_taken)) name += "_";
-  return name;
-}
+// Names for leaves without one: a made-up name takes no other's.
+class NamesOfNameless {
+ public:
+  explicit NamesOfNameless(const StateTree& tree) : tree_(tree) {}
+
+  const std::string& of(Leaf::Kind kind) {
+    std::string& name = kind == Leaf::Kind::tensor ? tensor_ : object_;
+    if (!name.empty()) return name;
+    if (taken_.empty()) {
+      for (const Leaf& leaf : tree_.leaves) {
+        const StateTree::Step& step = tree_.steps[leaf.step];
+        const auto* text = std::get_if<std::string>(&step.part);
+        if (leaf.step != 0 && step.before == 0 && text != nullptr) taken_.insert(*text);
+      }
+    }
+    name = kind == Leaf::Kind::tensor ? "tensor" : "object";
+    while (taken_.contains(name)) name += "_";
+    return name;
+  }
+
+ private:
+  const StateTree& tree_;
+  std::unordered_set<std::string_view> taken_{};
+  std::string tensor_{};
+  std::string object_{};
+};
 
 // Offsets in the pickle become offsets in the file.
 Error in_file(Error error, const TorchArchive& archive) {
@@ -60,10 +77,11 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
   const auto first_tensor = static_cast<std::uint32_t>(tensors_.size());
   parts_.push_back({.file = file, .path = path, .archive = std::move(archive)});
   map_.files.push_back(std::move(map_file));
+  NamesOfNameless nameless(*tree);
   for (const Leaf& leaf : tree->leaves) {
     Path at_path = tree->path(leaf.step);
     const bool is_tensor = leaf.kind == Leaf::Kind::tensor;
-    if (dotted(at_path).empty()) at_path = {name_of_nameless(*tree, is_tensor ? "tensor" : "object")};
+    if (dotted(at_path).empty()) at_path = {nameless.of(leaf.kind)};
     if (!file.key.empty()) at_path.insert(at_path.begin(), file.key);
     if (is_tensor) {
       CKPT_CHECK(add_tensor(part_index, std::move(at_path), leaf.node));

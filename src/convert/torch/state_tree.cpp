@@ -344,7 +344,10 @@ class Walk {
     for (std::size_t i = 0; i < pairs.size(); ++i) {
       if (is_text(i) || taken.insert(children[i].part).second) continue;
       std::string text = dotted({children[i].part}) + fmt::format("@{}", graph_.offset(pairs[i].first));
-      while (!taken.insert(text).second) text += "@";
+      if (!taken.insert(text).second) {
+        text += fmt::format("@{}", i);  // the same node again
+        while (!taken.insert(text).second) text += "@";
+      }
       children[i].part = std::move(text);
     }
   }
@@ -358,6 +361,10 @@ class Walk {
     for (const NodeId group : graph_.items(groups)) {
       const auto indices = graph_.items(find(group, "params"));
       const auto names = graph_.items(find(group, "param_names"));
+      // Of a dict that is reached many times, they are kept each time.
+      std::uint64_t bytes = names.size() * sizeof(std::string);
+      for (const NodeId name : names) bytes += graph_.text(name).size();
+      if (!has_room(0, bytes)) return;
       for (std::size_t i = 0; i < std::min(indices.size(), names.size()); ++i) {
         if (graph_.kind(indices[i]) != Kind::integer || graph_.kind(names[i]) != Kind::text) continue;
         optimizer.parameters.emplace(graph_.integer(indices[i]), graph_.text(names[i]));

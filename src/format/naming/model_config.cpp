@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "format/checked.hpp"
@@ -120,11 +121,13 @@ json::Value as_argument(const ConfigLine& line, const json::Value& value, const 
     return list_of(layers, [&](std::uint64_t l) { return l >= *number; });
   if (line.how == How::sparse_step && number != nullptr) {
     const json::Value* dense = config.find("mlp_only_layers");
-    const auto is_dense = [&](std::uint64_t l) {
-      return dense != nullptr && dense->array() != nullptr &&
-             std::ranges::any_of(*dense->array(), [&](const json::Value& one) { return is_equal(one, {l}); });
-    };
-    return list_of(layers, [&](std::uint64_t l) { return *number != 0 && (l + 1) % *number == 0 && !is_dense(l); });
+    std::set<std::uint64_t> dense_layers;
+    if (dense != nullptr && dense->array() != nullptr) {
+      for (const json::Value& one : *dense->array())
+        if (one.natural() != nullptr) dense_layers.insert(*one.natural());
+    }
+    return list_of(
+        layers, [&](std::uint64_t l) { return *number != 0 && (l + 1) % *number == 0 && !dense_layers.contains(l); });
   }
   return value;
 }

@@ -15,13 +15,17 @@ using pickle::NodeId;
 
 namespace {
 
+constexpr std::size_t kMostDimensions = 64;
+
 Result<std::vector<NamedShape>> read_shapes(const StateFile& file, NodeId node, const std::string& what) {
   CKPT_TRY(const auto entries, file.named_entries(node, what));
+  CKPT_CHECK(file.count_names(entries.size() * sizeof(NamedShape)));  // many groups may share one dict
   std::vector<NamedShape> shapes;
   shapes.reserve(entries.size());
   for (const auto& [name, value] : entries) {
     auto shape = torch::as_shape(file.graph(), value);
-    if (!shape) return fail(with_tensor(file.error(Errc::corrupt, what + ": " + name + ": not a shape"), name));
+    if (!shape || shape->size() > kMostDimensions)
+      return fail(with_tensor(file.error(Errc::corrupt, what + ": " + name + ": not a shape"), name));
     auto elements = checked_volume(*shape);
     if (!elements)
       return fail(with_tensor(file.error(Errc::corrupt, what + ": " + name + ": " + elements.error().message), name));
