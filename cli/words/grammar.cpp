@@ -411,7 +411,8 @@ const Verb& complete_verb() {
 Completes completes(const Verb& verb, const Flag& flag) {
   if (flag.value.empty() || !allowed_values(flag).empty()) return Completes::nothing;
   if (flag.name == "run") return Completes::runs;
-  if (flag.name == "tag" && verb.name == "list") return Completes::tags;  // a filter, not a new tag
+  if ((flag.name == "tag" && verb.name == "list") || flag.name == "remove-tag")
+    return Completes::tags;  // not a new one
   if (flag.name == "only" || flag.name == "slice") return Completes::tensors;
   if (flag.name == "against") return Completes::checkpoints;
   if (flag.value == "DIR") return Completes::directories;

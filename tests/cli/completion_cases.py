@@ -79,6 +79,7 @@ def case_bash_completes_names(sh):
     check(complete("ckpt", "pin", "llama", "@") == ["latest", "12", "3"], "bash splits words at @")
     check(complete("ckpt", "prune", "prod") == ["prod/gpt"], "no run")
     check(complete("ckpt", "list", "--tag", "p") == ["paper"], "no tag")
+    check(complete("ckpt", "mark", "llama@12", "--remove-tag", "p") == ["paper"], "no tag to remove")
     check(complete("ckpt", "list", "--run", "h") == ["hf"], "no run")
     check(complete("ckpt", "verify", "st") == ["st"], "no path")
     check(complete("ckpt", "policy", "s") == ["show", "simulate"] and complete("ckpt", "policy", "show", "s") == ["st"], "not the store after the action")
