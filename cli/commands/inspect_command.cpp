@@ -34,7 +34,8 @@ std::string parts_text(const InspectReport& report, SizeStyle sizes) {
   std::string out;
   for (const InspectReport::Part& part : report.parts)
     out += fmt::format("  {:<11} {:<{}}  {:>12}  {:>9}\n", out.empty() ? "holds" : "", part.name, widest,
-                       format_counted(part.tensors, "tensor"), format_size(part.bytes, sizes));
+                       format_counted(part.tensors, part.name.starts_with("blob") ? "item" : "tensor"),
+                       format_size(part.bytes, sizes));
   return out;
 }
 
