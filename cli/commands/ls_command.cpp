@@ -163,7 +163,7 @@ Answer run_ls(Context& context) {
   if (word.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   const bool tree = words.on("tree") || words.value("depth") != nullptr;
   if (tree && words.on("tsv"))
-    return failed({.code = Errc::usage, .message = "--tsv prints a table, --tree and --depth a tree: omit one"});
+    return failed({.code = Errc::usage, .message = "--tsv cannot be used with --tree or --depth"});
   std::size_t depth = kDeepestTree;
   if (const Value* value = words.value("depth")) {
     const auto count = parse_count(value->text, 1, kDeepestTree);

@@ -148,7 +148,7 @@ void print_shown_policy(Context& context, const PrunePlan& plan, const std::stri
     const auto here = none.extract(other);
     if (!here.empty())
       print_topic(context, "elsewhere",
-                  fmt::format("{} ({}): {}/{} decides", printable(other), format_count(here.mapped()),
+                  fmt::format("{} ({}): governed by {}/{}", printable(other), format_count(here.mapped()),
                               printable(directory), kPolicyFile));
   }
   if (!none.empty() || (!matched && !plan.elsewhere.contains(run))) {

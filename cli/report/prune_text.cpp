@@ -182,11 +182,11 @@ void print_plan(Context& context, const PrunePlan& plan, bool applied) {
   print_decisions(context, plan);
   for (const std::string& run : plan.ruleless) {
     const auto elsewhere = plan.elsewhere.find(run);
-    say(context, elsewhere == plan.elsewhere.end()
-                     ? fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run))
-                     : fmt::format("note    {}: {}/{} decides about this run; 'ckpt prune --store {}' applies it\n",
-                                   printable(run), printable(elsewhere->second), kPolicyFile,
-                                   printable(shell_path(elsewhere->second))));
+    say(context,
+        elsewhere == plan.elsewhere.end()
+            ? fmt::format("note    {}: no policy matches this run; nothing in it is deleted\n", printable(run))
+            : fmt::format("note    {}: skipped; governed by {}/{} (ckpt prune --store {})\n", printable(run),
+                          printable(elsewhere->second), kPolicyFile, printable(shell_path(elsewhere->second))));
   }
   for (const std::string& difference : plan.policies.differences)
     say(context, fmt::format("note    {}\n", printable(difference)));

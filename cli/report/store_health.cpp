@@ -58,13 +58,12 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
                    "make it writable for this user: it"});
   }
   diagnose_catalog(facts, out);
-  group(
-      facts.inner, Health::warn, "store",
-      count_text(facts.inner, "store in this one, whose trash and notes are",
-                 "stores in this one, whose trash and notes are") +
-          " not seen from here",
-      "restore what is in its trash: ckpt undelete --all --store DIR; then remove DIR/.ckpt. To keep it as a store of its "
-      "own, create DIR/ckpt.toml");
+  group(facts.inner, Health::warn, "store",
+        count_text(facts.inner, "store in this one, whose trash and notes are",
+                   "stores in this one, whose trash and notes are") +
+            " not seen from here",
+        "to merge it, run 'ckpt undelete --all --store DIR', then remove DIR/.ckpt; to keep it separate, create "
+        "DIR/ckpt.toml");
   group(facts.leftover, Health::warn, "left over",
         fmt::format("{} of killed saves or conversions, {}", count_text(facts.leftover, "leftover", "leftovers"),
                     size_text(facts.leftover.bytes)),

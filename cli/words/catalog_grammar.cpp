@@ -29,9 +29,9 @@ Flag watch_flag() {
 
 constexpr std::string_view kNames =
     "NAME is RUN@STEP, RUN@latest, RUN@latest~2, RUN@best, RUN@best:METRIC:max, RUN@TAG, or an id prefix of 6 or more "
-    "digits. RUN may be omitted if the store has one run, and be a path (runs/llama@5000) outside a store. RUN@best "
-    "follows the 'best' rule in ckpt.toml; without one it has the lowest metric value, or the highest of metrics named "
-    "like acc, score or f1.";
+    "digits. RUN may be omitted if the store has only one run. Outside a store, RUN can be a path: runs/llama@5000. "
+    "RUN@best uses the 'best' rule in ckpt.toml; without one, the lowest value of the metric, or the highest of metrics "
+    "such as acc, score or f1.";
 
 Flag metric_flag() {
   return {.name = "metric",
@@ -124,11 +124,12 @@ Verb list_verb() {
       .arguments = "[STORE]",
       .most_arguments = 1,
       .summary = "List the checkpoints of a store",
-      .about = {"A store is a directory of runs; a run is a directory of checkpoints of ckpt, DeepSpeed, PyTorch, "
-                "Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
-                "STORE/.ckpt/catalog.sqlite; if the index cannot be used, list warns and scans the directories.",
-                "The newest checkpoint of each run comes first; steps sort as numbers. If a step was saved again, the "
-                "older save is listed with its generation, e.g. 15.g3. -q prints names that other commands accept."},
+      .about =
+          {"A store is a directory of runs. A run is a directory of checkpoints, written by ckpt, DeepSpeed, "
+           "PyTorch, Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
+           "STORE/.ckpt/catalog.sqlite; if the index is unusable, list warns and scans the directories.",
+           "Checkpoints are sorted by run, newest first. If a step was saved more than once, older saves show their "
+           "generation, e.g. 15.g3. -q prints only names, which other commands accept."},
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),

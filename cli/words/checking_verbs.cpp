@@ -68,10 +68,10 @@ Verb verify_verb() {
            "also verifies all stored checksums, and 16-bit weights against their fp32 masters. In the ckpt format, unlisted "
            "data files count as damage. --quick checks only names, sizes and structure. --against also compares with another "
            "checkpoint, like 'ckpt diff'. Exits with 1 on damage, on a difference or, with --finite, on NaN or Inf.",
-           "--all verifies every checkpoint of the store, or of the runs that match RUN, least recently verified first. Only "
-           "checkpoints with problems are printed (-v: all). Results are recorded: 'ckpt list' shows them, and prune keeps "
-           "the newest verified checkpoint of each run. --sample then selects a share of the checkpoints: 5% per night "
-           "covers all in 20 nights. Exits with 3 if a run or a checkpoint could not be checked, or a result not recorded.",
+           "--all verifies all checkpoints in the store, or in runs matching RUN, least recently verified first. It prints "
+           "only those with problems (-v prints all) and records the results: 'ckpt list' shows them, and prune keeps the "
+           "newest verified checkpoint of each run. --sample verifies a share: 5% per night covers the store in 20 nights. "
+           "Exits with 3 if a run or checkpoint could not be checked, or a result could not be recorded.",
            kDirectories, kPathOrName},
       .aliases = {"check", "fsck"},
       .flags =

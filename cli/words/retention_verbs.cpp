@@ -49,7 +49,7 @@ Verb prune_verb() {
               {.name = "check-policy", .help = "show what each rule keeps today", .seldom = true},
               {.name = "simulate",
                .help =
-                   "simulate the policy on a run that saves every --interval steps until --until, and show its space",
+                   "simulate the policy for a run that saves every --interval steps up to --until, and show disk usage",
                .seldom = true},
               {.name = "interval", .value = "STEPS", .help = "with --simulate: steps between saves", .seldom = true},
               {.name = "until", .value = "STEPS", .help = "with --simulate: last step", .seldom = true},
@@ -76,9 +76,10 @@ Verb prune_verb() {
               seldom(keep("keep-weekly", "N", "keep the newest of each of N weeks")),
               seldom(keep("keep-monthly", "N", "keep the newest of each of N months")),
               seldom(keep("keep-yearly", "N", "keep the newest of each of N years")),
-              keep("keep-best", "METRIC:N",
-                   "keep the N best by METRIC: the lowest, or the highest of names like acc or score; choose with "
-                   "METRIC:N:min or :max"),
+              keep(
+                  "keep-best", "METRIC:N",
+                  "keep the N best by METRIC: lowest first, or highest first for metrics such as acc or score; METRIC:N:min "
+                  "or :max sets the direction"),
               keep("keep-tag", "TAG", "keep checkpoints with this tag"),
               {.name = "max-size",
                .value = "SIZE",

@@ -127,7 +127,7 @@ TEST(Retain, ARunOfWhichAllIsCorruptKeepsItsNewest) {
   const Retention plan = decided(all, policy, {.now = kLater, .include_damaged = true});
   EXPECT_EQ(trashed(plan, all), (Steps{1, 2, 3}));
   EXPECT_EQ(why_of(plan, all, policy, 3), "the last usable one of its run (no rule keeps it)");
-  EXPECT_EQ(why_of(plan, all, policy, 0), "damaged; the command asked for damaged ones");
+  EXPECT_EQ(why_of(plan, all, policy, 0), "damaged; deleted as requested");
   all[0].state = State::committed;  // something good is left: the floor is that one
   EXPECT_EQ(trashed(decided(all, policy, {.now = kLater, .include_damaged = true}), all), (Steps{2, 3, 4}));
 }

@@ -242,7 +242,7 @@ def case_tables_for_scripts_stand_alone(sh):
     sh.run("inspect", single, "-v", out="^model.safetensors +500 B$")
     sh.run("inspect", single, not_out="^model.safetensors")
     sh.run("inspect", sh.checkpoint("torch/dcp_plain"), out="^ +blob u8 +4 items ")  # pickled objects are no tensors
-    sh.run("ls", single, "--tree", "--tsv", code=2, err="omit one")
+    sh.run("ls", single, "--tree", "--tsv", code=2, err="--tsv cannot be used with --tree or --depth")
 
 
 def case_paths_below_a_store_are_names_too(sh):

@@ -239,7 +239,7 @@ def case_nothing_is_added_to_a_checkpoint(sh):
     for target in (checkpoint / "x.safetensors", checkpoint / "hf", checkpoint / "shards/weights/new", sh.path("link/x.safetensors")):
         for words in (("convert", single, target, "--to", "safetensors"), ("convert", single, target, "--to", "safetensors", "-n"),
                       ("export", single, target, "--to", "safetensors")):
-            sh.run(*words, code=2, err="is or lies in a checkpoint, to which nothing is added")
+            sh.run(*words, code=2, err="is or lies in a checkpoint; refusing to add files to it")
     sh.run("export", single, "x.npy", "--only", "a", code=2, err="lies in a checkpoint", launcher=["env", "-C", checkpoint])
     check(sorted(checkpoint.rglob("*")) == before, "something was added")
 

@@ -411,7 +411,7 @@ def case_a_run_of_which_all_is_corrupt_keeps_its_newest(sh):
     sh.run("verify", "--all", "--store", "store", code=1)
     widened = ("--keep-last", "4", "--include-damaged")
     prune(sh, *widened, "--apply", code=4, err="would delete 3 of 4")
-    prune(sh, *widened, "--apply", "-y", out=["4 +.*keep.*the last usable one of its run", "1 +.*delete.*damaged; the command asked for damaged ones"])
+    prune(sh, *widened, "--apply", "-y", out=["4 +.*keep.*the last usable one of its run", "1 +.*delete.*damaged; deleted as requested"])
     check(steps(place) == [4], str(names(place)))
     prune(sh, *widened, "--apply", out="^0 checkpoints deleted")
 

@@ -31,17 +31,17 @@ def case_a_nearer_policy_decides_about_its_runs(sh):
     other = store(sh, run="b") / "b"
     for place, last in (("store", 1), ("store/proj", 4)):
         (sh.path(place) / "ckpt.toml").write_text(f'[[rule]]\nruns = "*"\nkeep = {{ last = {last} }}\n')
-    note = "^note    proj/a: store/proj/ckpt.toml decides about this run; 'ckpt prune --store store/proj' applies it$"
+    note = "^note    proj/a: skipped; governed by store/proj/ckpt.toml .ckpt prune --store store/proj.$"
     sh.run("prune", "--store", "store", "--apply", "-y", out=["^5 checkpoints moved to the trash", note])
     check(steps(other) == [6] and len(steps(run)) == 6, f"{steps(other)} {steps(run)}")
     sh.run("prune", "--store", "store", "--keep-last", "1", "--apply", "-y", out=note)
     check(len(steps(run)) == 6, str(steps(run)))
-    sh.run("why", "proj/a@1", "--store", "store", out="store/proj/ckpt.toml decides about its run")
-    sh.run("policy", "show", "--store", "store", out="^elsewhere  proj/a .6.: store/proj/ckpt.toml decides$", not_out="no policy")
+    sh.run("why", "proj/a@1", "--store", "store", out="its run is governed by store/proj/ckpt.toml")
+    sh.run("policy", "show", "--store", "store", out="^elsewhere  proj/a .6.: governed by store/proj/ckpt.toml$", not_out="no policy")
     sh.run("prune", "--store", "store/proj", "--apply", "-y", out="^2 checkpoints moved to the trash")
     check(steps(run) == [3, 4, 5, 6], str(steps(run)))
     os.rename(sh.path("store/proj/ckpt.toml"), run / "ckpt.toml")  # in the run itself
-    sh.run("prune", "--store", "store", "--apply", "-y", out="^note    proj/a: store/proj/a/ckpt.toml decides about this run")
+    sh.run("prune", "--store", "store", "--apply", "-y", out="^note    proj/a: skipped; governed by store/proj/a/ckpt.toml")
     check(steps(run) == [3, 4, 5, 6], str(steps(run)))
 
 

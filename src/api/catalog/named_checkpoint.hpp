@@ -60,8 +60,8 @@ struct NamesInStore {
   std::string store;
   std::vector<std::string> names{};
 };
-/// Each word that is a path, or a name whose run is one, becomes RUN/DIRECTORY or RUN@STEP in its store. If the user gives no store (`store_given`), the paths
-/// give it: the nearest directory above with `.ckpt/`, or the current directory for RUN/DIRECTORY.
+/// Each word that is a path, or a name whose run is one, becomes RUN/DIRECTORY or RUN@STEP in its store. If the user gives
+/// no store (`store_given`), the paths give it: the nearest directory above with `.ckpt/`, or the current directory for RUN/DIRECTORY.
 /// errors  usage: a path in no store, or paths in several
 Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store_given, std::vector<std::string> words);
 

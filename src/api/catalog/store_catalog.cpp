@@ -104,7 +104,9 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
                                         .makes_store = trust == catalog::Trust::nothing,
                                         .manifest_bytes = std::min(parsed, kMostManifestBytes)});
   if (opened && !store.starts_with('/') && !real_path(store)) {
-    return fail({.code = Errc::not_found, .message = store + ": this directory was deleted", .file = store});
+    return fail({.code = Errc::not_found,
+                 .message = store + ": no such directory (the current directory was deleted)",
+                 .file = store});
   }
   if (opened || opened.error().code != Errc::not_found || io.stat(store)) return opened;
   return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});

@@ -67,7 +67,7 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
                               .label = names.of(entry),
                               .held = nearer == plan.elsewhere.end()
                                           ? std::string()
-                                          : join_path(nearer->second, kPolicyFile) + " decides about its run",
+                                          : "its run is governed by " + join_path(nearer->second, kPolicyFile),
                               .damage = entry.reason});
     }
   }

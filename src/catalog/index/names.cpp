@@ -128,11 +128,10 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
       }
       if (left-- == 0) return found;
     }
-    return unknown(
-        name,
-        before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
-                    : fmt::format("run '{}' has only {} usable", run, before - left),
-        superseded.empty() ? "" : fmt::format("{} was superseded by a rollback, and can be named", superseded));
+    return unknown(name,
+                   before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
+                               : fmt::format("run '{}' has only {} usable", run, before - left),
+                   superseded.empty() ? "" : fmt::format("to use a superseded checkpoint, name it: {}", superseded));
   });
 }
 
@@ -329,12 +328,13 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
     CKPT_TRY(const std::string directory, newest_name(database, name, run, *before, naming));
     return by_directory(database, name, run, directory);
   }
-  const auto best = naming.best ? naming.best(run) : std::nullopt;
+  const bool is_best = word == kBest || word.starts_with(std::string(kBest) + ":");
+  const auto best = is_best && naming.best ? naming.best(run) : std::nullopt;
   if (word == kBest) {
     return best ? by_metric(database, name, run, best->metric, best->higher, naming)
                 : by_metric(database, name, run, "", std::nullopt, naming);
   }
-  if (word.starts_with(std::string(kBest) + ":")) {
+  if (is_best) {
     std::string metric = word.substr(kBest.size() + 1);
     std::optional<bool> is_higher;
     if (metric.ends_with(":max") || metric.ends_with(":min")) {

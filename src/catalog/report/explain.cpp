@@ -267,7 +267,7 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::corrupt:
       return named("floor.corrupt", "damaged (--include-damaged deletes it)");
     case Cause::corrupt_goes:
-      return named("corrupt", "damaged; the command asked for damaged ones");
+      return named("corrupt", "damaged; deleted as requested");
     case Cause::undeleted:
       return named("floor.undeleted", fmt::format("restored from the trash; {} of its new grace left",
                                                   duration_text(Duration(reason.value))));

@@ -92,9 +92,9 @@ Result<> check_in_no_checkpoint(const std::string& directory) {
   const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(directory, ignored), ignored);
   if (without_checkpoint(whole.string()) == whole.string()) return {};
   return fail({.code = Errc::usage,
-               .message = directory + ": is or lies in a checkpoint, to which nothing is added",
+               .message = directory + ": is or lies in a checkpoint; refusing to add files to it",
                .file = directory,
-               .hint = "choose a path beside the checkpoint"});
+               .hint = "choose a path outside the checkpoint"});
 }
 
 Result<> make_directory(Io& io, const std::string& directory) {

@@ -523,8 +523,7 @@ class Preparation {
       add(paths.of(tensor.name, tensor.path), std::make_shared<Value>(std::move(ref)));
     }
     if (!of_ranks.empty())
-      note("left out: objects that each rank has for itself, except those of the first: " +
-           some_of(of_ranks, "object", "objects"));
+      note("left out: per-rank objects of all ranks but the first: " + some_of(of_ranks, "object", "objects"));
     if (!blobs.empty()) note("left out: " + some_of(blobs, "opaque blob", "opaque blobs"));
     const auto tree = build_tree(leaves);
     const auto* dict = tree ? std::get_if<Dict>(&tree->v) : nullptr;

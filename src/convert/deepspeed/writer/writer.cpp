@@ -49,8 +49,8 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
   if (target.stage == 0 && target.model_dtype == Dtype::bf16 && is_before(target.version, 18))
     out.push_back(
         {.severity = Severity::warning,
-         .text = "DeepSpeed before 0.18 cannot load bf16 written for stage 0; for those versions use --zero-stage 1, "
-                 "which they also load at stage 0"});
+         .text = "DeepSpeed before 0.18 cannot load bf16 checkpoints written for stage 0; use --zero-stage 1 for those "
+                 "versions: they load it at stage 0 too"});
   if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt convert replaces it");
 }
 
