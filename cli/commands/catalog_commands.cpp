@@ -80,7 +80,7 @@ void print_entries(Context& context, const CatalogListing& listing, const std::s
   }
   if (entries.empty()) {
     say(context, listing.total == 0
-                     ? "no checkpoints\n"
+                     ? (listing.saw_all ? "no checkpoints\n" : "no checkpoints in what can be read\n")
                      : fmt::format("none of {} in the store matches\n", format_counted(listing.total, "checkpoint")));
     return;
   }
@@ -132,7 +132,7 @@ Answer change_pin(Context& context, bool remove) {
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     data.begin_object().member("changed", report->changed);
-    put(data.key("checkpoint"), report->entry, request.store);
+    put(data.key("checkpoint"), report->entry, report->label, request.store);
     data.end_object();
     return out;
   }
@@ -158,6 +158,7 @@ Answer list_once(Context& context) {
   if (!listing) return failed(std::move(listing).error());
   Answer out;
   warn(context, out, listing->warnings);
+  if (!listing->saw_all) out.exit_code = exit_code(Errc::not_done);
   if (!context.settings.json) {
     print_entries(context, *listing, query->store, query->now);
     return out;
@@ -166,7 +167,7 @@ Answer list_once(Context& context) {
   data.begin_object();
   put_text(data, "store", query->store);
   data.member("total", listing->total).member("indexed", listing->indexed).key("checkpoints").begin_array();
-  for (const catalog::Entry& entry : listing->entries) put(data, entry, query->store);
+  for (const catalog::Entry& entry : listing->entries) put(data, entry, listing->names.of(entry), query->store);
   data.end_array().end_object();
   return out;
 }
@@ -184,6 +185,7 @@ Answer status_once(Context& context) {
   if (!status) return not_replaced(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
   Answer out;
   warn(context, out, status->warnings);
+  if (!status->saw_all) out.exit_code = exit_code(Errc::not_done);
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     put(data, *status, place.store);

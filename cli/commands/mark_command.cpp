@@ -75,7 +75,7 @@ Answer run_log(Context& context) {
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     data.begin_object().key("checkpoints").begin_array();
-    for (const MarkReport& one : report->marked) put(data, one.entry, request.store);
+    for (const MarkReport& one : report->marked) put(data, one.entry, one.label, request.store);
     data.end_array().end_object();
     return out;
   }
@@ -103,7 +103,7 @@ Answer run_mark(Context& context) {
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     data.begin_object();
-    put(data.key("checkpoint"), report->entry, request->store);
+    put(data.key("checkpoint"), report->entry, report->label, request->store);
     data.end_object();
     return out;
   }

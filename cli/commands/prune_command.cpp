@@ -4,11 +4,13 @@
 
 #include "api/catalog/last_run.hpp"
 #include "api/catalog/prune.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/policy_flags.hpp"
 #include "catalog/report/explain.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
 #include "cli/commands/simulate_command.hpp"
+#include "cli/report/catalog_text.hpp"
 #include "cli/report/prune_text.hpp"
 #include "cli/words/store_options.hpp"
 #include "format/text/quantity.hpp"
@@ -82,14 +84,13 @@ void put_reasons(json::Writer& out, std::string_view key, const std::vector<cata
   out.end_array();
 }
 
-void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i) {
+void put_checkpoint(json::Writer& out, const PrunePart& part, std::size_t i, const std::string& name) {
   const catalog::Checkpoint& one = part.checkpoints[i];
   const catalog::Decision& decision = part.retention.decisions[i];
   const bool stays = planned_action(part, i) == Action::keep;
   const catalog::Explanations explanation = catalog::explain(decision, one, part.checkpoints, part.policy);
   out.begin_object();
-  put_text(out, "run", one.run);
-  put_text(out, "name", part.entries[i].name);
+  put_names(out, one.run, name, part.entries[i].name);
   out.member("id", one.id).member("step", one.step).member("bytes", one.bytes);
   out.member("decision", catalog::action_name(planned_action(part, i)))
       .member("would_be_trash", decision.would_be_trash);
@@ -125,8 +126,8 @@ void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& rep
     if (step.done) continue;
     const PrunePart& part = plan.parts[step.part];
     out.begin_object();
-    put_text(out, "run", part.checkpoints[step.index].run);
-    put_text(out, "name", part.entries[step.index].name);
+    const catalog::Entry& entry = part.entries[step.index];
+    put_names(out, entry.checkpoint.run, catalog::ShortNames(part.entries).of(entry), entry.name);
     put_text(out, "because", step.kept_because);
     out.end_object();
   }
@@ -154,7 +155,8 @@ std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
   }
   out.end_array().key("checkpoints").begin_array();
   for (const PrunePart& part : plan.parts) {
-    for (const std::uint32_t i : part.retention.order) put_checkpoint(out, part, i);
+    const catalog::ShortNames names(part.entries);
+    for (const std::uint32_t i : part.retention.order) put_checkpoint(out, part, i, names.of(part.entries[i]));
   }
   out.end_array().member("delete_count", plan.trash_count).member("demote_count", plan.demote_count);
   out.member("bytes_freed", plan.freed_bytes).member("bytes_for_next_save", plan.recycled_bytes);

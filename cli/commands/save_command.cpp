@@ -56,13 +56,19 @@ Result<ImportRequest> read_save_request(const Words& words) {
   return out;
 }
 
-std::string report_data(const ImportReport& report, const ImportRequest& request) {
+/// `is_newest`: of the saves of its step; one that exists already may have been followed by another.
+std::string saved_name(const ImportReport& report, const ImportRequest& request, bool is_newest) {
+  return catalog::short_name(request.run, report.step) + (is_newest ? "" : fmt::format(".g{}", report.generation));
+}
+
+std::string report_data(const ImportReport& report, const ImportRequest& request, const std::string& name) {
   std::string data;
   json::Writer out = data_writer(data);
   out.begin_object().key("checkpoint").begin_object();
   put_text(out, "store", request.store);
   out.member("new_store", report.new_store).member("run", request.run).member("step", report.step);
-  put_optional(out, "name", report.name);
+  put_optional(out, "name", report.name.empty() ? "" : name);
+  put_optional(out, "directory", report.name);
   put_text(out, "path", report.conversion.target);
   out.member("generation", report.generation == 0 ? std::nullopt : std::optional(report.generation));
   out.member("series", report.series);
@@ -82,12 +88,9 @@ void print_age(Context& context, const ImportReport& report) {
                   catalog::time_text(*created), report.linked ? "it was saved" : "the newest file of SRC was written"));
 }
 
-/// `is_newest`: of the saves of its step; one that exists already may have been followed by another.
-void print_end(Context& context, const ImportReport& report, const ImportRequest& request, bool is_newest) {
+void print_end(Context& context, const ImportReport& report, const ImportRequest& request, const std::string& name) {
   const ConvertReport& conversion = report.conversion;
   const SizeStyle sizes = context.settings.sizes;
-  const std::string name = printable(catalog::short_name(request.run, report.step)) +
-                           (is_newest ? "" : fmt::format(".g{}", report.generation));
   const std::string files = fmt::format("{}, {}", format_counted(conversion.files.size(), "file"),
                                         format_size(conversion.target_bytes, sizes));
   if (conversion.dry_run && !conversion.already_done) {
@@ -108,7 +111,7 @@ void print_end(Context& context, const ImportReport& report, const ImportRequest
                                              format_seconds(conversion.seconds))
                                : done_text(conversion, false, sizes));
   }
-  say(context, context.settings.quiet ? name + "\n" : fmt::format("saved   {}\n", name), true);
+  say(context, context.settings.quiet ? printable(name) + "\n" : fmt::format("saved   {}\n", printable(name)), true);
   print_age(context, report);
   say(context, fmt::format("next: ckpt list --store {}\n", shell_path(request.store)));
 }
@@ -156,12 +159,13 @@ Answer run_save(Context& context) {
   const ConvertReport& conversion = report->conversion;
   if (out.exit_code == 0 && conversion.partial) out.exit_code = exit_code(Errc::not_done);
   take_warnings(out, conversion.notes);
-  out.data = report_data(*report, *request);
+  const std::string newest =
+      directory_of_step(open.session().io, request->store, catalog::short_name(request->run, report->step));
+  const std::string name = saved_name(*report, *request, newest.empty() || newest.ends_with("/" + report->name));
+  out.data = report_data(*report, *request, name);
   if (out.failures.empty()) {
     print_findings(context, std::span(conversion.notes).subspan(std::min(findings_shown, conversion.notes.size())));
-    const std::string newest =
-        directory_of_step(open.session().io, request->store, catalog::short_name(request->run, report->step));
-    print_end(context, *report, *request, newest.empty() || newest.ends_with("/" + report->name));
+    print_end(context, *report, *request, name);
   }
   return out;
 }

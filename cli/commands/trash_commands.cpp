@@ -63,8 +63,7 @@ std::string removal_data(const RemoveReport& report, const std::string& store, b
     for (const NamedRemoval& one : report.removals) {
       if (one.refused.empty() == refused) continue;
       out.begin_object();
-      put_text(out, "run", one.run);
-      put_text(out, "name", one.name);
+      put_names(out, one.run, one.label, one.name);
       out.member("step", one.step).member("bytes", one.bytes);
       if (refused) {
         put_text(out, "because", one.refused);
@@ -82,8 +81,7 @@ std::string removal_data(const RemoveReport& report, const std::string& store, b
 void put_entry(json::Writer& out, const TrashEntry& entry) {
   const TrashRecord& record = entry.record;
   out.begin_object();
-  put_text(out, "run", entry.run);
-  put_text(out, "name", entry.name);
+  put_names(out, entry.run, trash_name(entry), entry.name);
   out.member("step", record.step).member("recorded", entry.recorded).member("dropped", record.dropped);
   out.member("bytes", record.bytes);
   put_optional(out, "deleted", entry.recorded ? catalog::time_text(record.deleted) : "");
@@ -115,9 +113,7 @@ Result<UndeleteRequest> read_undelete(const Words& words) {
 }
 
 void print_restored(Context& context, const UndeleteRequest& request, const UndeleteReport& report) {
-  const auto printed = [&](const TrashEntry& entry) {
-    return trash_name(entry.run, entry.name, entry.record.step, entry.shares_step);
-  };
+  const auto printed = [&](const TrashEntry& entry) { return printable(trash_name(entry)); };
   for (const TrashEntry& entry : report.restored)
     say(context,
         fmt::format("restored {}{}\n", entry.record.dropped.empty() ? "" : "the optimizer of ", printed(entry)));
@@ -238,8 +234,7 @@ Answer list_trash(Context& context) {
   std::uint64_t bytes = 0;
   for (const TrashEntry& entry : *listed) {
     const TrashRecord& record = entry.record;
-    std::string name = entry.recorded ? trash_name(entry.run, entry.name, record.step, entry.shares_step)
-                                      : printable(entry.run + "@" + entry.name);
+    std::string name = printable(trash_name(entry));
     if (context.settings.quiet) {
       say(context, name + "\n", true);
       continue;
@@ -286,8 +281,7 @@ Answer run_undelete(Context& context) {
   data.begin_object().key("restored").begin_array();
   for (const TrashEntry& entry : report->restored) {
     data.begin_object();
-    put_text(data, "run", entry.run);
-    put_text(data, "name", entry.name);
+    put_names(data, entry.run, trash_name(entry), entry.name);
     data.member("step", entry.record.step).member("dropped", entry.record.dropped);
     put_optional(data, "kept_until",
                  entry.recorded ? catalog::time_text(catalog::undeleted_until(entry.record)) : std::string());
@@ -296,8 +290,7 @@ Answer run_undelete(Context& context) {
   data.end_array().key("in_place").begin_array();
   for (const TrashEntry& entry : report->in_place) {
     data.begin_object();
-    put_text(data, "run", entry.run);
-    put_text(data, "name", entry.name);
+    put_names(data, entry.run, trash_name(entry), entry.name);
     data.member("step", entry.record.step).end_object();
   }
   std::vector<Finding> findings;

@@ -11,6 +11,7 @@
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
+#include "cli/report/catalog_text.hpp"
 #include "cli/report/verify_text.hpp"
 #include "cli/words/store_options.hpp"
 #include "format/text/parse_number.hpp"
@@ -154,9 +155,8 @@ std::string scrub_data(const ScrubReport& report, const ScrubRequest& request, c
   out.member("bytes", report.bytes).member("elapsed_s", report.seconds).key("checkpoints").begin_array();
   for (const ScrubItem& item : report.items) {
     out.begin_object();
-    put_text(out, "run", item.entry.checkpoint.run);
+    put_names(out, item.entry.checkpoint.run, item.label, item.entry.name);
     out.member("step", item.entry.checkpoint.step);
-    put_text(out, "name", item.entry.name);
     out.member("id", item.entry.checkpoint.id);
     put_text(out, "path", item.path);
     out.member("verdict", verdict_name(item.verdict));

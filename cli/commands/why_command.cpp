@@ -41,8 +41,12 @@ void print_damage(Context& context, const std::string& damage) {
   if (!damage.empty()) say_fitted(context, fmt::format("  damage    {}\n", printable(damage)), 12);
 }
 
+std::string deletion_name(const TrashEntry& entry, bool several) {
+  return trash_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
+}
+
 void print_deletion(Context& context, const TrashEntry& entry, bool several) {
-  const std::string where = trash_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
+  const std::string where = printable(deletion_name(entry, several));
   if (!entry.recorded) {
     say(context, fmt::format("{}   in the trash; its deletion record is unreadable\n", where));
     return;
@@ -71,11 +75,10 @@ void print_deletion(Context& context, const TrashEntry& entry, bool several) {
   }
 }
 
-void put_deletion(json::Writer& out, const TrashEntry& entry) {
+void put_deletion(json::Writer& out, const TrashEntry& entry, bool several) {
   const TrashRecord& record = entry.record;
   out.begin_object();
-  put_text(out, "run", entry.run);
-  put_text(out, "name", entry.name);
+  put_names(out, entry.run, deletion_name(entry, several), entry.name);
   out.member("recorded", entry.recorded);
   put_optional(out, "state", entry.recorded ? catalog::state_name(record.state) : "");
   out.member("step", record.step).member("bytes", record.bytes).member("dropped", record.dropped);
@@ -103,19 +106,19 @@ Answer run_why(Context& context) {
   data.begin_object().key("live").begin_array();
   for (const auto& [p, i] : report->live) {
     const PrunePart& part = report->plan->parts[p];
-    const catalog::Checkpoint& one = part.checkpoints[i];
+    catalog::Checkpoint one = part.checkpoints[i];
+    one.superseded = part.retention.decisions[i].superseded;
     const std::string why = why_text(part, i);
     const auto verified = part.entries[i].last(catalog::Mark::Kind::verified);
     data.begin_object();
-    put_text(data, "run", one.run);
-    put_text(data, "name", part.entries[i].name);
+    const std::string name = catalog::ShortNames(part.entries).of(part.entries[i]);
+    put_names(data, one.run, name, part.entries[i].name);
     data.member("step", one.step).member("decision", catalog::action_name(part.retention.decisions[i].action));
     put_text(data, "why", why);
     data.member("state", state_word(one));
     put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
     data.end_object();
-    say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n",
-                             printable(catalog::ShortNames(part.entries).of(part.entries[i])),
+    say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(name),
                              fate_text(part.retention.decisions[i].action), printable(why), state_word(one),
                              verified ? ", checked " + catalog::time_text(*verified) : ""));
     print_damage(context, part.entries[i].reason);
@@ -132,7 +135,7 @@ Answer run_why(Context& context) {
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {
-    put_deletion(data, entry);
+    put_deletion(data, entry, several);
     print_deletion(context, entry, several);
   }
   data.end_array().end_object();

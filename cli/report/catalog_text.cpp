@@ -93,10 +93,15 @@ std::string policy_text(const std::string& policy) {
 std::string trash_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
   const std::string number = std::to_string(step);
   const bool is_own = name.starts_with("step-");
-  if (!again && (is_own || name.ends_with(number))) return printable(fmt::format("{}@{}", run, number));
+  if (!again && (is_own || name.ends_with(number))) return fmt::format("{}@{}", run, number);
   const std::size_t generation = is_own ? name.rfind(".g") : std::string::npos;
-  if (generation == std::string::npos) return printable(fmt::format("{}@{}", run, name));
-  return printable(fmt::format("{}@{}{}", run, number, name.substr(generation)));
+  if (generation == std::string::npos) return fmt::format("{}@{}", run, name);
+  return fmt::format("{}@{}{}", run, number, name.substr(generation));
+}
+
+std::string trash_name(const catalog::TrashEntry& entry) {
+  return entry.recorded ? trash_name(entry.run, entry.name, entry.record.step, entry.shares_step)
+                        : fmt::format("{}@{}", entry.run, entry.name);
 }
 
 std::string minute_text(catalog::Time time) {
@@ -211,14 +216,19 @@ std::string draw_csv(const Table& table) {
   return out;
 }
 
-void put(json::Writer& out, const catalog::Entry& entry, const std::string& store) {
+void put_names(json::Writer& out, const std::string& run, const std::string& name, const std::string& directory) {
+  put_text(out, "run", run);
+  put_text(out, "name", name);
+  put_text(out, "directory", directory);
+}
+
+void put(json::Writer& out, const catalog::Entry& entry, const std::string& name, const std::string& store) {
   const catalog::Checkpoint& checkpoint = entry.checkpoint;
   out.begin_object();
-  put_text(out, "run", checkpoint.run);
+  put_names(out, checkpoint.run, name, entry.name);
   out.member("step", checkpoint.step);
-  put_text(out, "name", entry.name);
   put_text(out, "path", entry.path(store));
-  out.member("id", checkpoint.id).member("state", state_word(checkpoint));
+  out.member("id", checkpoint.id).member("state", listed_state(entry));
   put_text(out, "reason", entry.reason);
   out.member("generation", checkpoint.generation).member("series", checkpoint.series);
   out.member("series_from", checkpoint.series_from).member("parent", entry.parent);
@@ -229,9 +239,9 @@ void put(json::Writer& out, const catalog::Entry& entry, const std::string& stor
   out.member("optimizer_dropped", entry.is_demoted()).member("files", entry.file_count);
   out.member("referenced_files", entry.referenced_files).member("referenced_bytes", entry.referenced_bytes);
   out.key("metrics").begin_array();
-  for (const auto& [name, value] : checkpoint.metrics) {
+  for (const auto& [metric, value] : checkpoint.metrics) {
     out.begin_object();
-    put_text(out, "name", name);
+    put_text(out, "name", metric);
     put_number(out.key("value"), value);
     out.end_object();
   }

@@ -22,7 +22,10 @@ Ink state_ink(std::string_view state);
 /// spreadsheet would run as a formula (it begins with = + - @ or a tab) gets an apostrophe before it.
 std::string draw_csv(const Table& table);
 
-void put(json::Writer& out, const catalog::Entry& entry, const std::string& store);
+/// The names of a checkpoint in every document: "run"; "name", which commands take; "directory" in its run.
+void put_names(json::Writer& out, const std::string& run, const std::string& name, const std::string& directory);
+/// `name`: as catalog::ShortNames has it.
+void put(json::Writer& out, const catalog::Entry& entry, const std::string& name, const std::string& store);
 void put(json::Writer& out, const StoreStatus& status, const std::string& store);
 /// What `ckpt status` shows: a table of runs, then the store.
 void print_status(Context& context, const StoreStatus& status, catalog::Time now);
@@ -31,8 +34,10 @@ void print_status(Context& context, const StoreStatus& status, catalog::Time now
 std::string policy_text(const std::string& policy);
 
 /// The name that a person types: RUN@STEP; with the generation where several saves of the step exist (`again`), or with
-/// the name of the directory of another tool's checkpoint whose step does not name it. Printable.
+/// the name of the directory of another tool's checkpoint whose step does not name it.
 std::string trash_name(const std::string& run, const std::string& name, std::uint64_t step, bool again = false);
+/// Of what is in the trash. Without a record by the directory.
+std::string trash_name(const catalog::TrashEntry& entry);
 
 /// "2026-01-31 17:05 UTC".
 std::string minute_text(catalog::Time time);

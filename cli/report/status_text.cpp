@@ -17,7 +17,7 @@ void put_demotion(json::Writer& out, const RunSummary& summary, const TrashEntry
     out.value(nullptr);
     return;
   }
-  out.begin_object().member("step", summary.newest_demoted->step).member("name", summary.newest_demoted->name);
+  out.begin_object().member("step", summary.newest_demoted->step).member("directory", summary.newest_demoted->name);
   const TrashRecord* record = demotion != nullptr ? &demotion->record : nullptr;
   const auto put = [&](std::string_view key, bool known, const auto& text) {
     out.member(key, known ? std::optional(text(*record)) : std::nullopt);
@@ -49,7 +49,7 @@ void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry*
   out.begin_object();
   put_text(out, "run", summary.run);
   out.member("checkpoints", summary.count).member("bytes", summary.bytes).member("newest_step", summary.newest_step);
-  put_text(out, "newest_name", summary.newest_name);
+  put_text(out, "newest_directory", summary.newest_name);
   out.member("newest_created", catalog::time_text(summary.newest_created)).member("verified", summary.verified);
   out.member("verified_step", summary.verified_step).member("restored_step", summary.restored_step);
   out.member("damaged", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
@@ -232,7 +232,7 @@ void put(json::Writer& out, const StoreStatus& status, const std::string& store)
 
 void print_status(Context& context, const StoreStatus& status, catalog::Time now) {
   const SizeStyle sizes = context.settings.sizes;
-  std::string out = "no checkpoints\n";
+  std::string out = status.saw_all ? "no checkpoints\n" : "no checkpoints in what can be read\n";
   if (!status.runs.empty()) {
     const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
       constexpr std::size_t kProblems = 9;

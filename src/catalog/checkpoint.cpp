@@ -5,6 +5,7 @@
 namespace ckpt::catalog {
 
 std::string_view state_word(const Checkpoint& checkpoint) {
+  if (checkpoint.superseded && checkpoint.state >= State::committed) return "superseded";
   switch (checkpoint.state) {
     case State::uncommitted:
       return "unfinished";

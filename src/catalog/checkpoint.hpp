@@ -58,6 +58,7 @@ struct Checkpoint {
   /// It was restored from the trash: until then no policy deletes it.
   std::optional<Time> undeleted_until{};
   bool marks_unreadable = false;  ///< its marks cannot be read
+  bool superseded = false;        ///< by a later series of its run; set where that was asked for, for state_word
   bool link = false;              ///< a symbolic link
   bool is_virtual = false;        ///< its tensors are in other checkpoints: it replaces none of them
   bool foreign = false;           ///< another tool's: the end of its save is not marked
@@ -65,7 +66,8 @@ struct Checkpoint {
 };
 
 /// The word for its state in outputs, filters and scripts: "complete", "verified", "damaged", ... Another tool's is
-/// "unverified" until `ckpt verify` has read it: nothing in its directory says that its save ended.
+/// "unverified" until `ckpt verify` has read it: nothing in its directory says that its save ended. "superseded" stands
+/// for each of these three.
 std::string_view state_word(const Checkpoint& checkpoint);
 
 /// The value of a metric; null if it was not recorded.

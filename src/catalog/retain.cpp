@@ -306,6 +306,7 @@ class Retainer {
       const bool by_rule = std::any_of(decision.reasons.begin(), decision.reasons.end(),
                                        [](const Reason& reason) { return reason.cause == Cause::rule; });
       if (by_rule) decision.near_misses.clear();
+      decision.superseded = superseded(i);
       if (all_[i].state == State::uncommitted || all_[i].link || all_[i].single_file) {
         decision.action = Action::skip;
       } else if (all_[i].state == State::corrupt && !situation_.include_damaged) {

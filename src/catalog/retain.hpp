@@ -111,6 +111,7 @@ struct Reason {
 struct Decision {
   Action action = Action::keep;
   bool would_be_trash = false;  ///< only the floor or a guard keeps it
+  bool superseded = false;      ///< no rule but tags counts it
   std::uint64_t bytes_freed = 0;
   std::vector<Reason> reasons{};      ///< rules and guards; of trash: why besides no rule keeping it
   std::vector<Reason> blockers{};     ///< of the floor

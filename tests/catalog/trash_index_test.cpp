@@ -1,13 +1,17 @@
 // What waits in the trash, told by the index: always what the records say, without reading those that did not change.
 #include "catalog/index/trash_index.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 #include <thread>
+#include <utility>
 
 #include "catalog/index/catalog.hpp"
 #include "store_builder.hpp"
@@ -46,7 +50,11 @@ class TrashIndex : public testing::Test {
     fs::create_directories(place(run, name));
   }
   static TrashRecord record(std::uint64_t bytes, int hours) {
-    return {.id = "ab", .bytes = bytes, .purge_at = kLater + std::chrono::hours(hours)};
+    return {.id = "ab",
+            .series = bytes,
+            .series_from = 10 * bytes,
+            .bytes = bytes,
+            .purge_at = kLater + std::chrono::hours(hours)};
   }
 
   InTrash indexed(const std::string& run = "", Time now = kLater) {
@@ -64,7 +72,25 @@ class TrashIndex : public testing::Test {
         ASSERT_TRUE(read);
         EXPECT_EQ(text_of(seen), text_of(*read)) << what << ", run '" << run << "', " << hours << " h";
       }
+      const auto births = indexed_births(store_.io(), store_.path(), database_, run, kLater);
+      const auto entries = list_trash(store_.io(), store_.path());
+      ASSERT_TRUE(births && entries);
+      EXPECT_EQ(text_of(*births, run), text_of(births_of(*entries), run)) << what << ", run '" << run << "'";
     }
+  }
+  /// Of a run, or of all: each series once, from the greatest step that a record names.
+  static std::string text_of(const std::vector<SeriesBirth>& births, const std::string& run) {
+    std::map<std::pair<std::string, std::uint64_t>, std::pair<std::uint64_t, std::uint64_t>> all;
+    for (const SeriesBirth& one : births) {
+      if (!run.empty() && one.run != run) continue;
+      auto& [from, after] = all[{one.run, one.series}];
+      from = std::max(from, one.from.value_or(0));
+      after = std::max(after, one.after.value_or(0));
+    }
+    std::string out;
+    for (const auto& [series, start] : all)
+      out += fmt::format("{} {} {} {}\n", series.first, series.second, start.first, start.second);
+    return out;
   }
   static std::string text_of(const InTrash& trash) {
     const auto time = [](const std::optional<Time>& one) { return one ? one->time_since_epoch().count() : -1; };
@@ -129,6 +155,17 @@ TEST_F(TrashIndex, ARecordThatCannotBeReadIsReadAgain) {
   EXPECT_EQ(indexed().bytes, 6U);
 }
 
+TEST_F(TrashIndex, ASeriesIsKnownAfterItsCheckpointsWerePurged) {
+  put("r", "step-000000001.g1", record(5, 1));
+  expect_as_recorded("in the trash");
+  fs::remove_all(place("r", "step-000000001.g1"));
+  let_clocks_move();
+  expect_as_recorded("purged");
+  const auto births = indexed_births(store_.io(), store_.path(), database_, "r", kLater);
+  ASSERT_TRUE(births);
+  EXPECT_EQ(text_of(*births, "r"), "r 5 50 0\n");
+}
+
 TEST_F(TrashIndex, AnIndexThatCannotBeWrittenCostsOnlyTime) {
   put("r", "step-000000001.g1", record(5, 1));
   const std::string file = store_.path() + "/index.sqlite";
@@ -137,6 +174,9 @@ TEST_F(TrashIndex, AnIndexThatCannotBeWrittenCostsOnlyTime) {
   ASSERT_EQ(sqlite3_exec(other, "BEGIN IMMEDIATE", nullptr, nullptr, nullptr), SQLITE_OK);
   database_ = *Database::open(file, {.patience = std::chrono::milliseconds(1)});
   EXPECT_EQ(indexed().bytes, 5U);
+  const auto births = indexed_births(store_.io(), store_.path(), database_, "r", kLater);
+  ASSERT_TRUE(births);
+  EXPECT_EQ(text_of(*births, "r"), "r 5 50 0\n");
   sqlite3_close(other);
 }
 

@@ -42,7 +42,7 @@ class Job(breaking.Job):
         """The facts that a list prints of each checkpoint; None if it failed."""
         document = json.loads(run.stdout) if run.stdout else {}
         data = document.get("data")
-        return data and {row["name"]: row for row in data["checkpoints"]}
+        return data and {row["directory"]: row for row in data["checkpoints"]}
 
     def reset(self):
         shutil.rmtree(self.store, ignore_errors=True)

@@ -88,7 +88,7 @@ def case_status_tells_what_was_dropped_and_what_waits_in_the_trash(sh):
     data = sh.document("status", "--store", "store")["data"]
     one, trash = data["runs"][0], data["trash"]
     last = one["newest_dropped"]
-    check((one["optimizer_dropped"], last["step"], last["name"]) == (2, 2, "step-000000002.g2"), str(one))
+    check((one["optimizer_dropped"], last["step"], last["directory"]) == (2, 2, "step-000000002.g2"), str(one))
     check(last["policy"] == "* of ckpt.toml" and last["in_trash_until"] == trash["last_over"] > last["dropped"], str(data))
     check((trash["checkpoints"], trash["optimizers"], trash["over"], trash["unrecorded"]) == (0, 2, 0, 0), str(trash))
     held = sum(p.stat().st_size for p in sh.path("store/.ckpt/trash").rglob("*.safetensors"))

@@ -154,6 +154,21 @@ def case_a_groups_store_stays_the_groups(sh):
         os.umask(before)
 
 
+def case_a_run_that_cannot_be_read_is_not_called_missing(sh):
+    store(sh)
+    own(sh.path("store"))
+    sh.path("store/r").chmod(0o700)
+    sh.path("store/.ckpt").chmod(0o755)
+    third = ("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups")
+    at = ("--store", "store")
+    denied = ["^error: store/r: cannot list: Permission denied"]
+    for words in (("list", "--run", "r"), ("status", "--run", "r"), ("verify", "r@3"), ("inspect", "r@latest"), ("why", "r@3"), ("rm", "r@3")):
+        sh.run(*words, *at, launcher=third, code=16, err=denied)
+    sh.run("list", "--run", "s", *at, launcher=third, code=10, err="no checkpoint of a run 's'")
+    for words in (("list",), ("status",)):
+        sh.run(*words, *at, launcher=third, code=3, out="^no checkpoints in what can be read", err="store/r: cannot list: Permission denied")
+
+
 def reason_to_skip():
     if os.geteuid() != 0:
         return "only root can act in another user's store"

@@ -79,7 +79,7 @@ def case_the_same_save_again_is_done_and_says_what_is_new(sh):
     before = tree(place)
     again = save(sh, "safetensors/single", "r", 7)
     check(again["conversion"]["already_done"] and not again["checkpoint"]["marked_later"], str(again))
-    check(again["checkpoint"]["name"] == first["checkpoint"]["name"] == "step-000000007.g1" and tree(place) == before, "it was touched")
+    check(again["checkpoint"]["directory"] == first["checkpoint"]["directory"] == "step-000000007.g1" and tree(place) == before, "it was touched")
     marked = save(sh, "safetensors/single", "r", 7, "--metric", "loss=1", "--pin")
     check(marked["conversion"]["already_done"] and marked["checkpoint"]["marked_later"], str(marked))
     one, = listed(sh)
@@ -127,7 +127,7 @@ def case_a_linked_save_shares_the_files_and_is_a_checkpoint_of_its_own(sh):
     before = tree(sh.path("done"))
     data = sh.document(*words)["data"]
     place = sh.path("runs/r/step-000000007.g1")
-    check(data["checkpoint"]["linked"] and data["checkpoint"]["name"] == place.name, str(data))
+    check(data["checkpoint"]["linked"] and data["checkpoint"]["directory"] == place.name, str(data))
     source, linked = inodes(sh.path("done")), inodes(place)
     own = {"manifest.json", "index/manifest.json", "sums.bin"}
     check({p for p in linked if not p.startswith("marks/")} == set(source), f"other files: {sorted(linked)}")
@@ -201,7 +201,7 @@ def case_generations_count_and_an_older_step_is_the_newest_with_a_warning(sh):
     check(twice["data"]["checkpoint"]["generation"] == 2 and not twice["warnings"], str(twice))
     check("was already saved, now r@5.g1;" in json.dumps(twice["data"]["conversion"]["notes"]), str(twice))
     older = sh.document("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "3")
-    check(older["data"]["checkpoint"]["name"] == "step-000000003.g3" and "is now" in json.dumps(older["warnings"]), str(older))
+    check(older["data"]["checkpoint"]["directory"] == "step-000000003.g3" and "is now" in json.dumps(older["warnings"]), str(older))
     check(sh.run("list", *AT, "-q").out == "r@5\nr@5.g1\nr@3\n", "other names")
     sh.run("mark", "r@5.g1", *AT, "--tag", "older")
     for only in (("--tag", "older"), ("--where", "generation == 1")):  # the newer save of the step is not listed
@@ -235,7 +235,7 @@ def case_what_a_killed_save_of_the_run_left_is_swept(sh):
 
 def case_a_dry_run_and_a_failure_write_nothing(sh):
     data = save(sh, "safetensors/single", "r", 7, "-n")
-    check(data["conversion"]["dry_run"] and data["checkpoint"]["name"] is None and data["checkpoint"]["new_store"], str(data))
+    check(data["conversion"]["dry_run"] and data["checkpoint"]["directory"] is None and data["checkpoint"]["new_store"], str(data))
     sh.run("save", "nowhere", *AT, "--run", "r", "--step", "7", code=10, err="nowhere")
     check(os.listdir(sh.directory) == [], "something was made")
     save(sh, "safetensors/single", "r", 7)
@@ -262,7 +262,7 @@ def case_mistakes_are_told_before_anything_is_made(sh):
 def case_the_store_comes_from_the_environment_and_import_is_another_name(sh):
     sh.run("import", sh.checkpoint("safetensors/single"), "--run", "r' x", "--step", "0", env={"CKPT_STORE": str(sh.path("s"))}, out="^saved ")
     one, = sh.document("list", env={"CKPT_STORE": str(sh.path("s"))})["data"]["checkpoints"]
-    check((one["run"], one["name"]) == ("r' x", "step-000000000.g1"), str(one))
+    check((one["run"], one["directory"]) == ("r' x", "step-000000000.g1"), str(one))
 
 
 def case_a_catalog_that_cannot_be_written_costs_a_save_nothing(sh):
@@ -341,6 +341,34 @@ def case_names_and_best_pass_over_what_is_superseded(sh):
     sh.run("rm", "r@70", *AT, code=3)
     sh.run("inspect", "r@latest~1", *AT, out="step 50")
     sh.run("inspect", "r@latest~2", *AT, code=10, err="has only 2 usable")
+    check([(c["name"], c["directory"], c["state"]) for c in listed(sh)]
+          == [("r@70", "step-000000070.g4", "complete"), ("r@65", "step-000000065.g2", "superseded"), ("r@50", "step-000000050.g1", "complete")], str(listed(sh)))
+
+
+def case_a_superseded_checkpoint_is_called_so_everywhere(sh):
+    def one(step, *words):
+        sh.run("save", different(sh, step), *AT, "--run", "r", "--step", str(step), *words)
+    one(10)
+    one(20)
+    one(30)
+    sh.run("verify", "--all", *AT)
+    one(15, "--back-to", "10")
+    sh.run("list", *AT, out=["^r +15 +complete ", "^r +30 +superseded ", "^r +20 +superseded ", "^r +10 +verified "])
+    for state, names in (("superseded", "r@30 r@20"), ("verified", "r@10"), ("complete", "r@15 r@10")):
+        check(sh.run("list", "-q", "--state", state, *AT).out.split() == names.split(), state)
+    check(sh.run("list", "-q", "--where", 'state == "superseded"', *AT).out == "r@30\nr@20\n", "--where")
+    sh.path("p.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 9 }\n')
+    check(sh.document("why", "r@20", *AT, "--policy", "p.toml")["data"]["live"][0]["state"] == "superseded", "why")
+    os.remove(sh.path("runs/r/step-000000020.g2/sums.bin"))
+    sh.run("list", *AT, out="^r +20 +incomplete ")  # what is worse is said
+    # Of the series that supersedes them only a record is left, and then a record whose files are purged.
+    os.remove(sh.path("runs/r/step-000000015.g4/sums.bin"))
+    sh.run("rm", "r@15", *AT)
+    sh.run("list", *AT, out=["^r +30 +superseded ", "^r +10 +verified "])
+    sh.run("prune", *AT, "--keep-last", "9", "--grace", "0", "--max-delete", "100%", "--apply", "-y")
+    for _ in range(2):
+        sh.run("list", *AT, out=["^r +30 +superseded ", "^r +10 +verified "])
+        sh.run("inspect", "r@latest", *AT, out="step 10")
 
 
 def case_after_a_rollback_equal_tensors_are_another_save(sh):

@@ -59,7 +59,7 @@ def why_skipped():
 
 def rows(run):
     check(run.returncode == 0, "a list", run)
-    return {row["name"]: row for row in json.loads(run.stdout)["data"]["checkpoints"]}
+    return {row["directory"]: row for row in json.loads(run.stdout)["data"]["checkpoints"]}
 
 
 def main():

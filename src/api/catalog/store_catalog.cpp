@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <set>
 #include <span>
 #include <utility>
 
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/prune_policies.hpp"
+#include "catalog/index/run_lineage.hpp"
 #include "catalog/index/trash_index.hpp"
 #include "catalog/metric_order.hpp"
 #include "catalog/scan/lacks_files.hpp"
@@ -49,11 +51,12 @@ bool is_in_state(const Entry& entry, std::string_view state) {
 }
 
 /// A run that is not there is mistyped.
-Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
+Result<> check_run(Io& io, catalog::Catalog& catalog, const std::string& store, const std::string& run) {
   CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : runs) names.push_back(summary.run);
   if (std::ranges::find(names, run) != names.end()) return {};
+  CKPT_CHECK(check_readable(io, store, run));
   const auto near = nearest(run, names);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
@@ -112,6 +115,12 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
   return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
 }
 
+Result<> check_readable(Io& io, const std::string& store, const std::string& run) {
+  const auto listed = io.list(catalog::run_path(store, run));
+  if (!listed && listed.error().code == Errc::io) return fail(listed.error());
+  return {};
+}
+
 Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CKPT_TRY(catalog::Catalog catalog,
            open_catalog(io, query.store, query.rebuild ? catalog::Trust::nothing : catalog::Trust::notes, query.now,
@@ -122,10 +131,13 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   const bool in_order = query.sort == CatalogQuery::Sort::newest;
   if (query.limit && in_order) rows.limit = *query.limit;
   if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
+  catalog::Lineages lineages(io, catalog, rows.run.value_or(""));
+  const bool is_by_state = !query.state.empty() || query.where;
   const bool is_filtered = !query.state.empty() || !query.tag.empty() || query.where || query.since;
   if (is_filtered || (!query.run.empty() && !rows.run)) {
-    rows.passes = [&](const Entry& entry) {
+    rows.passes = [&](Entry& entry) {
       out.names.add(entry);
+      if (is_by_state) lineages.note(entry);
       if (!query.tag.empty() && std::ranges::find(entry.checkpoint.tags, query.tag) == entry.checkpoint.tags.end())
         return false;
       if (!query.state.empty() && !is_in_state(entry, query.state)) return false;
@@ -136,7 +148,10 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   }
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
-  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
+  if (!is_by_state) std::ranges::for_each(out.entries, [&](Entry& entry) { lineages.note(entry); });
+  std::ranges::move(lineages.warnings(), std::back_inserter(out.warnings));
+  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(io, catalog, query.store, *rows.run));
+  out.saw_all = catalog.refreshed().warnings.empty() || (rows.run && !out.entries.empty());
   if (!rows.passes) out.names = catalog::ShortNames(out.entries);
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
@@ -204,11 +219,13 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
     CKPT_TRY(auto best, best_of_run(io, catalog, policies, summary));
     if (best) out.bests.push_back(*std::move(best));
   }
+  out.saw_all = !run.empty() || catalog.refreshed().warnings.empty();
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
   std::erase_if(out.runs, [&](const catalog::RunSummary& summary) { return summary.run != run; });
   if (!out.runs.empty()) return out;
+  CKPT_CHECK(check_readable(io, store, run));
   const auto near = nearest(run, names);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),

@@ -33,6 +33,10 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
 /// For scans: the names that all formats supply, and the detection that `inspect` uses.
 catalog::OtherTools other_tools();
 
+/// Of a run that the catalog lacks: whether its directory is there, but cannot be read.
+/// errors  io: so it is
+Result<> check_readable(Io& io, const std::string& store, const std::string& run);
+
 /// ckpt list.
 struct CatalogQuery {
   std::string store;
@@ -58,6 +62,7 @@ struct CatalogListing {
   catalog::ShortNames names{};  ///< of these entries, also where newer saves of their steps were not asked for
   std::uint64_t total = 0;      ///< checkpoints in the store, asked for or not
   bool indexed = true;          ///< false: the catalog could not be used, the disk was scanned
+  bool saw_all = true;          ///< false: a directory could not be read, and what is in it is not among these
   std::vector<std::string> warnings{};
 };
 /// errors  not_found: `run` is no glob, and has no checkpoint; usage: `where` names a metric that no checkpoint has
@@ -86,6 +91,7 @@ struct StoreStatus {
   std::vector<Best> bests{};
   const Best* best_of(const std::string& run) const;
   bool indexed = true;
+  bool saw_all = true;  ///< false: a directory could not be read
   std::vector<std::string> warnings{};
 };
 /// errors  not_found: `run` (where not "") has no checkpoint, with the nearest name

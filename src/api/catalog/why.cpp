@@ -24,7 +24,8 @@ Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::str
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
   if (!catalog) return name;
   const auto entry = find_in_catalog(io, *catalog, name);
-  if (!entry && entry.error().code == Errc::usage) return fail(entry.error());  // without RUN, of several runs
+  // Without RUN, of several runs; or a run that cannot be read.
+  if (!entry && entry.error().code != Errc::not_found) return fail(entry.error());
   if (!entry) hint = entry.error().hint;
   return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
              ? join_path(entry->checkpoint.run, entry->name)

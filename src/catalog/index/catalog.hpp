@@ -32,6 +32,8 @@ class Catalog {
   static Result<Catalog> open(Io& io, const std::string& store, const Options& options);
 
   const std::string& store() const { return store_; }
+  /// Options::now
+  Time now() const { return now_; }
   /// Of all queries: rows.hpp.
   Database& database() { return database_; }
   /// False: a scan of the disk, in memory.
@@ -47,6 +49,7 @@ class Catalog {
 
   std::string store_;
   Database database_;
+  Time now_{};
   bool indexed_ = true;
   std::vector<std::string> warnings_{};
   Refreshed refreshed_{};

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "catalog/index/rows.hpp"
+#include "catalog/index/run_lineage.hpp"
 #include "catalog/index/sqlite.hpp"
 #include "catalog/metric_order.hpp"
-#include "catalog/superseded.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/nearest.hpp"
 #include "format/text/parse_number.hpp"
@@ -76,34 +76,13 @@ Result<std::string> run_of(Database& database, const std::string& name, const st
   return unknown(name, fmt::format("no run '{}'", run), near ? fmt::format("did you mean '{}'?", *near) : "");
 }
 
-/// Which checkpoints of a run are superseded.
+/// With the series of what was deleted.
 Result<Lineage> lineage_of_run(Database& database, const std::string& run, const Naming& naming) {
   std::vector<SeriesBirth> births;
   if (naming.births) {
     CKPT_TRY(births, naming.births(run));
   }
-  return asked(database.file(), [&]() -> Result<Lineage> {
-    std::map<std::uint64_t, SeriesStart> starts;
-    const auto add = [&](const SeriesStart& start) {  // where two disagree on its beginning, the later supersedes less
-      SeriesStart& known = starts.try_emplace(start.series, SeriesStart{.series = start.series}).first->second;
-      if (start.from) known.from = std::max(known.from.value_or(0), *start.from);
-      if (!known.after) known.after = start.after;
-    };
-    SQLite::Statement begun(database.sqlite(),
-                            "SELECT series, max(series_from), max(series_after) FROM checkpoints "
-                            "WHERE run=?1 AND series_from IS NOT NULL GROUP BY series");
-    Binder(begun).add(run);
-    while (begun.executeStep()) {
-      Columns row(begun);
-      const std::uint64_t series = row.natural();
-      const auto from = row.optional_natural();
-      add({series, from, row.optional_natural()});
-    }
-    for (const SeriesBirth& birth : births) add({birth.series, birth.from, birth.after});
-    std::vector<SeriesStart> all;
-    for (const auto& [series, start] : starts) all.push_back(start);
-    return lineage_of(std::move(all));
-  });
+  return lineage_of_run(database, run, births);
 }
 
 Result<std::string> newest_name(Database& database, const std::string& name, const std::string& run,

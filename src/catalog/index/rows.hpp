@@ -22,8 +22,8 @@ struct Query {
   std::string id_prefix{};
   std::string tag{};
   std::uint64_t limit = UINT64_MAX;
-  /// Asked of each; those that it refuses do not count. None: all pass.
-  std::function<bool(const Entry&)> passes{};
+  /// Asked of each, which it may complete; those that it refuses do not count. None: all pass.
+  std::function<bool(Entry&)> passes{};
 };
 
 /// By run, each newest first (series, step, generation).

@@ -44,6 +44,15 @@ class TrashRefresh {
     return !to_list_.empty();
   }
 
+  /// Whether what is known of one run is what its directory holds.
+  Result<bool> is_current(const std::string& run) {
+    SQLite::Statement select(database_.sqlite(), "SELECT inode, mtime_ns FROM trash_runs WHERE run=?1 AND settled=1");
+    Binder(select).add(run);
+    if (!select.executeStep()) return false;
+    CKPT_TRY(const Stamp stamp, find_stamp(io_, trash_of_run(store_, run)));
+    return stamp.inode != 0 && stamp == Columns(select).stamp();
+  }
+
   Result<> carry_out() {
     while (!to_list_.empty()) {
       const std::string run = *to_list_.begin();
@@ -60,16 +69,28 @@ class TrashRefresh {
     bool settled = stamp.inode != 0 && is_settled(stamp, now_);
     std::map<std::string, KnownItem> known = items_of(run);
     InTrash sum;
+    std::map<std::string, Stamp> births = births_of(run);
     for (const TrashFolder::Item& item : folder.items) {
-      if (!item.present) continue;
-      const auto at = known.find(item.kept_as);
       const Stamp record = item.has_record ? stamp_of(io_, record_path(store_, run, item.kept_as)) : Stamp{};
-      if (at != known.end() && !item.is_link && record.inode != 0 && record == at->second.record) {
+      const auto is_known = [&](const Stamp& read) { return !item.is_link && record.inode != 0 && record == read; };
+      const auto birth = births.find(item.kept_as);
+      const bool is_birth_known = birth != births.end() && is_known(birth->second);
+      if (is_birth_known) births.erase(birth);
+      const auto at = known.find(item.kept_as);
+      if (item.present && is_birth_known && at != known.end() && is_known(at->second.record)) {
         sum.add(at->second.waiting, now_);
         known.erase(at);
         continue;
       }
+      if (!item.present && (is_birth_known || !item.has_record)) continue;
       const auto entry = read_trash_entry(io_, store_, run, item);
+      if (entry && entry->recorded && !is_birth_known) {
+        store_birth(birth_of(*entry), item.kept_as, is_settled(record, now_) ? record : Stamp{});
+        births.erase(item.kept_as);
+      }
+      if (entry && !entry->recorded)
+        settled = settled && (!item.has_record || item.is_link);  // it may be readable the next time
+      if (!item.present) continue;
       if (entry && entry->recorded) {
         const KnownItem read{.waiting = waiting_of(entry->record),
                              .record = is_settled(record, now_) ? record : Stamp{}};
@@ -78,10 +99,12 @@ class TrashRefresh {
         if (at != known.end()) known.erase(at);
       } else if (entry) {
         ++sum.unrecorded;
-        settled = settled && (!item.has_record || item.is_link);  // it may be readable the next time
       }
     }
-    for (const auto& [kept_as, item] : known) remove_item(run, kept_as);
+    for (const auto& [kept_as, item] : known)
+      remove_item("DELETE FROM trash WHERE run=?1 AND kept_as=?2", run, kept_as);
+    for (const auto& [kept_as, record] : births)
+      remove_item("DELETE FROM trash_series WHERE run=?1 AND kept_as=?2", run, kept_as);
     store_sum(run, stamp, settled, sum);
     return list_below(run, folder);
   }
@@ -94,7 +117,7 @@ class TrashRefresh {
         ++known;
         continue;
       }
-      CKPT_CHECK(remove_run(database_, *known, {"trash", "trash_runs"}));
+      CKPT_CHECK(remove_run(database_, *known, {"trash", "trash_runs", "trash_series"}));
       std::erase_if(to_list_, [&](const std::string& at) { return at == *known || at.starts_with(*known + "/"); });
       known = runs_.erase(known);
     }
@@ -123,6 +146,26 @@ class TrashRefresh {
     return out;
   }
 
+  /// Which records were read for their series, and what they were then.
+  std::map<std::string, Stamp> births_of(const std::string& run) {
+    SQLite::Statement select(database_.sqlite(),
+                             "SELECT kept_as, inode, mtime_ns FROM trash_series WHERE run=?1 ORDER BY kept_as");
+    Binder(select).add(run);
+    std::map<std::string, Stamp> out;
+    while (select.executeStep()) {
+      Columns row(select);
+      std::string kept_as = row.text();
+      out.emplace_hint(out.end(), std::move(kept_as), row.stamp());
+    }
+    return out;
+  }
+
+  void store_birth(const SeriesBirth& birth, const std::string& kept_as, const Stamp& record) {
+    SQLite::Statement& insert = database_.prepared("INSERT OR REPLACE INTO trash_series VALUES (?1,?2,?3,?4,?5,?6,?7)");
+    Binder(insert).add(birth.run).add(kept_as).add(birth.series).add(birth.from).add(birth.after).add(record);
+    insert.exec();
+  }
+
   void store_item(const std::string& run, const std::string& kept_as, const KnownItem& item) {
     SQLite::Statement& insert = database_.prepared("INSERT OR REPLACE INTO trash VALUES (?1,?2,?3,?4,?5,?6,?7,?8)");
     const Waiting& waiting = item.waiting;
@@ -137,8 +180,8 @@ class TrashRefresh {
     insert.exec();
   }
 
-  void remove_item(const std::string& run, const std::string& kept_as) {
-    SQLite::Statement& remove = database_.prepared("DELETE FROM trash WHERE run=?1 AND kept_as=?2");
+  void remove_item(const char* words, const std::string& run, const std::string& kept_as) {
+    SQLite::Statement& remove = database_.prepared(words);
     Binder(remove).add(run).add(kept_as);
     remove.exec();
   }
@@ -166,6 +209,35 @@ class TrashRefresh {
   std::set<std::string> runs_{};
   std::set<std::string> to_list_{};
 };
+
+/// The tables become what the trash of a run ("": of all) is.
+Result<> refresh_trash(Io& io, const std::string& store, Database& database, const std::string& run, Time now) {
+  TrashRefresh work(io, store, database, now);
+  CKPT_TRY(const bool current, run.empty() ? Result<bool>(false) : work.is_current(run));
+  if (current) return {};
+  CKPT_TRY(const bool due, work.is_due());
+  if (!due) return {};
+  SQLite::Transaction transaction(database.sqlite(), SQLite::TransactionBehavior::IMMEDIATE);
+  CKPT_CHECK(work.carry_out());
+  transaction.commit();
+  return {};
+}
+
+std::vector<SeriesBirth> births_in(Database& database, const std::string& run) {
+  SQLite::Statement select(database.sqlite(),
+                           "SELECT run, series, max(series_from), max(series_after) FROM trash_series "
+                           "WHERE series_from IS NOT NULL AND (?1='' OR run=?1) GROUP BY run, series");
+  Binder(select).add(run);
+  std::vector<SeriesBirth> out;
+  while (select.executeStep()) {
+    Columns row(select);
+    SeriesBirth birth{.run = row.text(), .series = row.natural()};
+    birth.from = row.optional_natural();
+    birth.after = row.optional_natural();
+    out.push_back(std::move(birth));
+  }
+  return out;
+}
 
 /// From the tables alone.
 InTrash sum_of(Database& database, const std::string& run, Time now) {
@@ -200,21 +272,31 @@ InTrash sum_of(Database& database, const std::string& run, Time now) {
 Result<InTrash> measure_indexed_trash(Io& io, const std::string& store, Database& database, const std::string& run,
                                       Time now) {
   auto out = asked(database.file(), [&]() -> Result<InTrash> {
-    TrashRefresh work(io, store, database, now);
-    CKPT_TRY(const bool due, work.is_due());
-    if (due) {
-      SQLite::Transaction transaction(database.sqlite(), SQLite::TransactionBehavior::IMMEDIATE);
-      CKPT_CHECK(work.carry_out());
-      transaction.commit();
-    }
+    CKPT_CHECK(refresh_trash(io, store, database, "", now));
     return sum_of(database, run, now);
   });
   return out ? out : measure_trash(io, store, run, now);
 }
 
+Result<std::vector<SeriesBirth>> indexed_births(Io& io, const std::string& store, Database& database,
+                                                const std::string& run, Time now) {
+  // Where nothing was ever deleted, one look says so.
+  const auto trash = io.stat(run.empty() ? trash_path(store) : trash_of_run(store, run));
+  if (!trash && trash.error().code == Errc::not_found) return std::vector<SeriesBirth>();
+  auto out = asked(database.file(), [&]() -> Result<std::vector<SeriesBirth>> {
+    CKPT_CHECK(refresh_trash(io, store, database, run, now));
+    return births_in(database, run);
+  });
+  if (out) return out;
+  CKPT_TRY(const auto entries, list_trash(io, store));
+  std::vector<SeriesBirth> births = births_of(entries);
+  if (!run.empty()) std::erase_if(births, [&](const SeriesBirth& birth) { return birth.run != run; });
+  return births;
+}
+
 Result<> forget_trash(Database& database) {
   return asked(database.file(), [&]() -> Result<> {
-    database.sqlite().exec("DELETE FROM trash; DELETE FROM trash_runs");
+    database.sqlite().exec("DELETE FROM trash; DELETE FROM trash_runs; DELETE FROM trash_series");
     return {};
   });
 }

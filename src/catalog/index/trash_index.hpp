@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "catalog/index/database.hpp"
 #include "catalog/trash/trash.hpp"
@@ -17,6 +18,12 @@ namespace ckpt::catalog {
 /// errors  io
 Result<InTrash> measure_indexed_trash(Io& io, const std::string& store, Database& database, const std::string& run,
                                       Time now);
+
+/// How series of a run ("": of all runs) began, as the records of its deletions say: also of checkpoints purged since.
+/// `began` is not set. Refreshed likewise.
+/// errors  io
+Result<std::vector<SeriesBirth>> indexed_births(Io& io, const std::string& store, Database& database,
+                                                const std::string& run, Time now);
 
 /// The next one reads every record again.
 Result<> forget_trash(Database& database);

@@ -1,0 +1,14 @@
+-- What the records of the trash say about the series of their checkpoints, also of those purged since: of a series that
+-- superseded others nothing else may be left.
+CREATE TABLE trash_series (
+  run TEXT NOT NULL,
+  kept_as TEXT NOT NULL,
+  series INTEGER NOT NULL,
+  series_from INTEGER,
+  series_after INTEGER,
+  inode INTEGER NOT NULL,        -- what its record was when it was read; 0: read it again
+  mtime_ns INTEGER NOT NULL,
+  PRIMARY KEY (run, kept_as)
+) STRICT, WITHOUT ROWID;
+DELETE FROM trash_runs;          -- list all again
+DELETE FROM trash;
