@@ -178,7 +178,7 @@ def case_missing_files_are_recorded_until_they_are_back(sh):
     check(bad["verdict"] == "incomplete" and bad["recorded"], str(bad))
     for words in ([], ["--rebuild"]):
         listed = next(c for c in sh.document("list", *words, "--store", "store")["data"]["checkpoints"] if c["step"] == 2)
-        check(listed["state"] == "damaged" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
+        check(listed["state"] == "incomplete" and listed["reason"].startswith("incomplete: ") and "is missing" in listed["reason"], str(listed))
         sh.run("list", "--tsv", *words, "--store", "store", out=r"^llama\t2\tincomplete\t.*\tincomplete: .* is missing")
         sh.run("list", "-q", "--state", "incomplete", "--store", "store", out=r"\Allama@2\n\Z")
     sh.run("prune", "--store", "store", "--keep-last", "2", "--purge-early-below", "0", out=[r"^llama@2 +.*keep +damaged", r"^llama@1 +.*keep +in the newest 2 \(2nd\)"])
@@ -199,7 +199,7 @@ def case_what_another_tool_is_writing_is_not_recorded_as_incomplete(sh):
                 os.utime(file, (now - age, now - age))
         one, = scrub(sh, code=1)["data"]["checkpoints"]
         check(one["verdict"] == "incomplete" and one["recorded"] == recorded, f"{age} s old: {one}")
-        check(states(sh)[("ds", 3)] == ("damaged" if recorded else "unverified"), str(states(sh)))
+        check(states(sh)[("ds", 3)] == ("incomplete" if recorded else "unverified"), str(states(sh)))
 
 
 def case_another_tools_checkpoint_is_verified_by_its_own_checksums_or_noted(sh):

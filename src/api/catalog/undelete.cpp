@@ -97,12 +97,13 @@ std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const st
   if (names) {
     for (const std::string& one : *names) {
       const std::uint64_t step = CheckpointName::parse(one)->step;
-      if (names_checkpoint(name, run, one, step, ""))
+      // A listing of a network file system may be old; of a file that is opened its server is asked.
+      if (names_checkpoint(name, run, one, step, "") && read_manifest(io, join_path(directory, one)))
         return TrashEntry{.run = run, .name = one, .record = {.step = step}};
     }
   }
   const auto there = io.stat(join_path(directory, which));
-  if (!there) return std::nullopt;
+  if (!there || CheckpointName::parse(which)) return std::nullopt;
   return TrashEntry{.run = run, .name = which, .record = {.step = foreign_names().step_in(which).value_or(0)}};
 }
 
