@@ -1,6 +1,7 @@
 #include "catalog/index/run_lineage.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -52,7 +53,10 @@ void Lineages::note(Entry& entry) {
 const Lineage& Lineages::lineage_of(const std::string& run) {
   const auto [known, is_new] = lineages_.try_emplace(run);
   if (!is_new) return known->second;
-  const auto of_run = std::ranges::equal_range(births_, run, {}, &SeriesBirth::run);
+  const auto begin = std::ranges::lower_bound(births_, run, {}, &SeriesBirth::run);
+  const auto end = std::ranges::upper_bound(births_, run, {}, &SeriesBirth::run);
+  const std::span<const SeriesBirth> of_run(births_.data() + (begin - births_.begin()),
+                                            static_cast<std::size_t>(end - begin));
   if (auto lineage = lineage_of_run(catalog_.database(), run, of_run))
     known->second = *std::move(lineage);
   else
