@@ -12,3 +12,6 @@ CREATE TABLE trash_series (
 ) STRICT, WITHOUT ROWID;
 DELETE FROM trash_runs;          -- list all again
 DELETE FROM trash;
+
+-- How series of a run began: a run that never went back has none.
+CREATE INDEX checkpoints_begun ON checkpoints (run, series, series_from, series_after) WHERE series_from IS NOT NULL;
