@@ -361,6 +361,8 @@ def case_a_superseded_checkpoint_is_called_so_everywhere(sh):
     check(sh.document("why", "r@20", *AT, "--policy", "p.toml")["data"]["live"][0]["state"] == "superseded", "why")
     os.remove(sh.path("runs/r/step-000000020.g2/sums.bin"))
     sh.run("list", *AT, out="^r +20 +incomplete ")  # what is worse is said
+    # A store above has no record of it; nor has the one below of what is deleted by the store above.
+    check(sh.run("list", "-q", "--state", "superseded").out == "runs/r@30\n", "above")
     # Of the series that supersedes them only a record is left, and then a record whose files are purged.
     os.remove(sh.path("runs/r/step-000000015.g4/sums.bin"))
     sh.run("rm", "r@15", *AT)
@@ -369,6 +371,9 @@ def case_a_superseded_checkpoint_is_called_so_everywhere(sh):
     for _ in range(2):
         sh.run("list", *AT, out=["^r +30 +superseded ", "^r +10 +verified "])
         sh.run("inspect", "r@latest", *AT, out="step 10")
+        check(sh.run("list", "-q", "--state", "superseded").out == "runs/r@30\n", "above")
+        plan = sh.document("prune", "--store", ".", "--keep-last", "1")["data"]["checkpoints"]
+        check({c["name"]: "in the newest" in c["why"] for c in plan} == {"runs/r@30": False, "runs/r@20": False, "runs/r@10": True}, str(plan))
 
 
 def case_after_a_rollback_equal_tensors_are_another_save(sh):

@@ -12,7 +12,7 @@
 #include "api/catalog/store_place.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/names.hpp"
-#include "catalog/index/trash_index.hpp"
+#include "catalog/index/run_lineage.hpp"
 #include "catalog/policy_toml.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
@@ -90,10 +90,7 @@ std::optional<catalog::BestMetric> best_metric_of(const std::vector<catalog::Pol
 Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const std::string& name) {
   const catalog::Naming naming{
       .best = [&](const std::string& run) { return best_metric_of(policies_in(io, catalog.store()), run); },
-      .births =
-          [&](const std::string& run) {
-            return catalog::indexed_births(io, catalog.store(), catalog.database(), run, catalog.now());
-          }};
+      .births = [&](const std::string& run) { return catalog::births_of_run(io, catalog, run); }};
   auto entry = catalog::find_checkpoint(catalog.database(), name, naming);
   const std::size_t at = catalog::find_separator(name);
   if (!entry && entry.error().code == Errc::not_found && at != std::string::npos && at > 0)

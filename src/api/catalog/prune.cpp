@@ -486,6 +486,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
                      std::find(seen->second.begin(), seen->second.end(), part.fingerprint) == seen->second.end();
     plan.parts.push_back(std::move(part));
   }
+  std::set<std::string> runs;
   std::set<std::string> ruleless;
   if (plan.parts.size() == 1) {
     plan.parts.front().entries.reserve(scanned.entries.size());
@@ -500,16 +501,18 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
       plan.undecided.push_back(std::move(entry));
       continue;
     }
+    runs.insert(run);
     PrunePart& part = plan.parts[static_cast<std::size_t>(policy - plan.policies.policies.data())];
     part.checkpoints.push_back(entry.checkpoint);
     if (plan.by_name) part.chosen.push_back(scanned.named.contains({run, entry.name}));
     part.entries.push_back(std::move(entry));
   }
   plan.ruleless.assign(ruleless.begin(), ruleless.end());
+  CKPT_TRY(auto births, catalog::births_of_runs(session.io, plan.store, trash, runs));
   PruneDecider decider(session, request,
                        {.now = request.now,
                         .space = space_of(session.io, plan.store, trash),
-                        .births = catalog::births_of(trash),
+                        .births = std::move(births),
                         .approved = request.approved || plan.by_name,
                         .include_damaged = request.include_damaged || plan.by_name,
                         .drop_series = request.drop_series},

@@ -7,8 +7,6 @@
 
 #include "catalog/superseded.hpp"
 #include "catalog/trash/trash.hpp"
-#include "engine/io/real_path.hpp"
-#include "engine/locks/claims.hpp"
 #include "engine/store/run_directory.hpp"
 
 namespace ckpt {
@@ -34,15 +32,7 @@ void add_series(RunSeries& out, const catalog::SeriesStart& start) {
 Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std::string& local_directory) {
   RunSeries out;
   CKPT_TRY(out.standing, list_copies(io, run_directory, local_directory, kMostRead));
-  std::vector<catalog::SeriesBirth> births;
-  const std::string real = real_path(run_directory).value_or(run_directory);
-  for (const std::string& store : stores_above(io, real)) {
-    std::string_view below(real);
-    below.remove_prefix(std::min(below.size(), store.size()));
-    while (below.starts_with('/')) below.remove_prefix(1);
-    CKPT_TRY(const auto deleted, catalog::births_in_trash(io, store, store == "." ? real : std::string(below)));
-    births.insert(births.end(), deleted.begin(), deleted.end());
-  }
+  CKPT_TRY(std::vector<catalog::SeriesBirth> births, catalog::births_above(io, run_directory));
   std::vector<catalog::Checkpoint> checkpoints;
   for (const RunCheckpoint& one : out.standing) {
     const universal::Run run = one.run.value_or(universal::Run{});

@@ -1,7 +1,6 @@
 #include "catalog/index/run_lineage.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include "catalog/index/sqlite.hpp"
 #include "catalog/index/trash_index.hpp"
+#include "catalog/trash/trash.hpp"
 
 namespace ckpt::catalog {
 
@@ -37,7 +37,14 @@ Result<Lineage> lineage_of_run(Database& database, const std::string& run, std::
   });
 }
 
-Lineages::Lineages(Io& io, Catalog& catalog, const std::string& run) : catalog_(catalog) {
+Result<std::vector<SeriesBirth>> births_of_run(Io& io, Catalog& catalog, const std::string& run) {
+  CKPT_TRY(auto out, indexed_births(io, catalog.store(), catalog.database(), run, catalog.now()));
+  CKPT_TRY(const auto others, births_above(io, run_path(catalog.store(), run), catalog.store()));
+  out.insert(out.end(), others.begin(), others.end());
+  return out;
+}
+
+Lineages::Lineages(Io& io, Catalog& catalog, const std::string& run) : io_(io), catalog_(catalog) {
   if (auto found = indexed_births(io, catalog.store(), catalog.database(), run, catalog.now()))
     births_ = *std::move(found);
   else
@@ -55,8 +62,11 @@ const Lineage& Lineages::lineage_of(const std::string& run) {
   if (!is_new) return known->second;
   const auto begin = std::ranges::lower_bound(births_, run, {}, &SeriesBirth::run);
   const auto end = std::ranges::upper_bound(births_, run, {}, &SeriesBirth::run);
-  const std::span<const SeriesBirth> of_run(births_.data() + (begin - births_.begin()),
-                                            static_cast<std::size_t>(end - begin));
+  std::vector<SeriesBirth> of_run(begin, end);
+  if (auto others = births_above(io_, run_path(catalog_.store(), run), catalog_.store()))
+    of_run.insert(of_run.end(), others->begin(), others->end());
+  else
+    warnings_.push_back(others.error().message);
   if (auto lineage = lineage_of_run(catalog_.database(), run, of_run))
     known->second = *std::move(lineage);
   else

@@ -20,6 +20,11 @@ namespace ckpt::catalog {
 /// errors  those of `asked`
 Result<Lineage> lineage_of_run(Database& database, const std::string& run, std::span<const SeriesBirth> births);
 
+/// How series of a run began that something was deleted of: by the index of this store, and the trash of others that the
+/// run is in.
+/// errors  io
+Result<std::vector<SeriesBirth>> births_of_run(Io& io, Catalog& catalog, const std::string& run);
+
 /// The lineages of runs, each found when it is first needed. For display: what the trash says is taken from the index.
 class Lineages {
  public:
@@ -34,6 +39,7 @@ class Lineages {
  private:
   const Lineage& lineage_of(const std::string& run);
 
+  Io& io_;
   Catalog& catalog_;
   std::vector<SeriesBirth> births_{};  ///< by run
   std::map<std::string, Lineage> lineages_{};

@@ -7,7 +7,9 @@
 #include "catalog/scan/scan.hpp"
 #include "catalog/trash/place.hpp"
 #include "catalog/trash/trash.hpp"
+#include "engine/io/real_path.hpp"
 #include "engine/io/replace_file.hpp"
+#include "engine/locks/claims.hpp"
 #include "engine/store/run_directory.hpp"
 
 namespace ckpt::catalog {
@@ -103,6 +105,39 @@ Result<std::vector<SeriesBirth>> births_in_trash(Io& io, const std::string& stor
     if (out.size() == kMostRead) break;
     const auto entry = read_trash_entry(io, store, run, item);
     if (entry && entry->recorded) out.push_back(birth_of(*entry));
+  }
+  return out;
+}
+
+Result<std::vector<SeriesBirth>> births_above(Io& io, const std::string& run_directory, const std::string& known) {
+  const std::string run = real_path(run_directory).value_or(run_directory);
+  const std::string without = known.empty() ? known : real_path(known).value_or(known);
+  std::vector<std::string> stores = stores_above(io, run);
+  stores.push_back(run);  // it may be one itself
+  std::vector<SeriesBirth> out;
+  for (const std::string& store : stores) {
+    if (store == without) continue;
+    std::string_view below(run);
+    if (store != ".") below.remove_prefix(std::min(below.size(), store.size()));
+    while (below.starts_with('/')) below.remove_prefix(1);
+    CKPT_TRY(auto births, births_in_trash(io, store, std::string(below.empty() ? kStoreItself : below)));
+    for (SeriesBirth& birth : births) {
+      birth.run = run_directory;
+      out.push_back(std::move(birth));
+    }
+  }
+  return out;
+}
+
+Result<std::vector<SeriesBirth>> births_of_runs(Io& io, const std::string& store, const std::vector<TrashEntry>& trash,
+                                                const std::set<std::string>& runs) {
+  std::vector<SeriesBirth> out = births_of(trash);
+  for (const std::string& run : runs) {
+    CKPT_TRY(auto others, births_above(io, run_path(store, run), store));
+    for (SeriesBirth& birth : others) {
+      birth.run = run;
+      out.push_back(std::move(birth));
+    }
   }
   return out;
 }
