@@ -47,7 +47,8 @@ void sort_entries(std::vector<Entry>& entries, CatalogQuery::Sort sort) {
 
 bool is_in_state(const Entry& entry, std::string_view state) {
   const std::string_view word = catalog::listed_state(entry);
-  return word == state || (state == "complete" && word == "verified") || (state == "damaged" && word == "incomplete");
+  return word == state || (state == "complete" && word == "verified") ||
+         (state == "damaged" && (word == "incomplete" || word == "repairable"));
 }
 
 /// A run that is not there is mistyped.
@@ -151,7 +152,7 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   if (!is_by_state) std::ranges::for_each(out.entries, [&](Entry& entry) { lineages.note(entry); });
   std::ranges::move(lineages.warnings(), std::back_inserter(out.warnings));
   if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(io, catalog, query.store, *rows.run));
-  out.saw_all = catalog.refreshed().warnings.empty() || (rows.run && !out.entries.empty());
+  out.saw_all = catalog.refreshed().warnings.empty() || (rows.run && check_readable(io, query.store, *rows.run));
   if (!rows.passes) out.names = catalog::ShortNames(out.entries);
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
@@ -219,7 +220,7 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
     CKPT_TRY(auto best, best_of_run(io, catalog, policies, summary));
     if (best) out.bests.push_back(*std::move(best));
   }
-  out.saw_all = !run.empty() || catalog.refreshed().warnings.empty();
+  out.saw_all = catalog.refreshed().warnings.empty() || (!run.empty() && check_readable(io, store, run));
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);

@@ -42,7 +42,7 @@ struct CatalogQuery {
   std::string store;
   std::string run{};  ///< a glob; "" = all
   std::string tag{};
-  /// As listed_state says; "" = all. "complete": verified ones too; "damaged": incomplete ones too.
+  /// As listed_state says; "" = all. "complete": verified ones too; "damaged": incomplete and repairable ones too.
   std::string state{};
   std::optional<catalog::Filter> where{};
   std::optional<catalog::Time> since{};  ///< saved then or later, by the clock of the machine that saved
