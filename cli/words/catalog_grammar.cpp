@@ -166,7 +166,7 @@ Verb list_verb() {
                    {"ckpt list --run llama8b --where 'metric.loss < 2.1'", "filter by metric"},
                    {"ckpt list -q --state verified -n 1", "a name for a script"},
                    {"ckpt list --trash --since 1h", "deleted lately"}},
-      .exit_codes = {10, 11, 16},
+      .exit_codes = {3, 10, 11, 16},
       .main_verb = true,
   };
 }
@@ -283,7 +283,7 @@ Verb status_verb() {
                    {"ckpt status --watch 10", "redrawn every 10 s"},
                    {"ckpt status --run llama8b --json", "is there something to resume from?"},
                    {"ckpt status --prom /var/lib/node_exporter/textfile/ckpt.prom", "from cron"}},
-      .exit_codes = {10, 14, 16},
+      .exit_codes = {3, 10, 14, 16},
   };
 }
 
