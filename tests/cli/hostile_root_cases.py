@@ -172,7 +172,16 @@ def case_a_run_that_cannot_be_read_is_not_called_missing(sh):
     sh.path("store/r").chmod(0o000)
     for words in (("list",), ("list", "--run", "r"), ("status",), ("status", "--run", "r")):
         sh.run(*words, *at, launcher=AS_OTHER, code=3, err="store/r: cannot list: Permission denied")
+    # It stops no other run's prune, and loses nothing.
     sh.path("store/r").chmod(0o700)
+    for step in ("1", "2"):
+        sh.run("save", sh.checkpoint("safetensors/single"), *at, "--run", "other", "--step", step, launcher=AS_OTHER)
+    sh.run("list", *at, launcher=AS_OTHER, out="^other +2 ")
+    sh.path("store/r").chmod(0o000)
+    sh.run("prune", *at, "--keep-last", "1", "--max-delete", "100%", "--purge-early-below", "0", "--apply", "-y", launcher=AS_OTHER,
+           out="^1 checkpoint moved to the trash", err="store/r: cannot list: Permission denied")
+    sh.path("store/r").chmod(0o700)
+    check(len(list(sh.path("store/r").glob("step-*"))) == 4, "of the run that cannot be read something is gone")
 
 
 def reason_to_skip():

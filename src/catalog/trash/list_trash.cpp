@@ -133,8 +133,10 @@ Result<std::vector<SeriesBirth>> births_of_runs(Io& io, const std::string& store
                                                 const std::set<std::string>& runs) {
   std::vector<SeriesBirth> out = births_of(trash);
   for (const std::string& run : runs) {
-    CKPT_TRY(auto others, births_above(io, run_path(store, run), store));
-    for (SeriesBirth& birth : others) {
+    auto others = births_above(io, run_path(store, run), store);
+    if (!others && !io.list(run_path(store, run))) continue;  // what cannot be read is kept, and stops no other run
+    CKPT_CHECK(others);
+    for (SeriesBirth& birth : *others) {
       birth.run = run;
       out.push_back(std::move(birth));
     }
