@@ -80,7 +80,7 @@ void print_entries(Context& context, const CatalogListing& listing, const std::s
   }
   if (entries.empty()) {
     say(context, listing.total == 0
-                     ? (listing.saw_all ? "no checkpoints\n" : "no checkpoints in what can be read\n")
+                     ? (listing.saw_all ? "no checkpoints\n" : "no readable checkpoints\n")
                      : fmt::format("none of {} in the store matches\n", format_counted(listing.total, "checkpoint")));
     return;
   }

@@ -114,7 +114,8 @@ Failure stopped(const PrunePlan& plan, const PruneReport& report) {
           .effect = fmt::format("{} of {} done, none partially", done, format_counted(planned, "deletion"))};
 }
 
-void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& report) {
+void put_report(json::Writer& out, const PrunePlan& plan, const std::vector<catalog::ShortNames>& names,
+                const PruneReport& report) {
   out.member("trashed", report.trashed).member("demoted", report.demoted).key("in_trash").begin_object();
   out.member("checkpoints", report.trashed_wait.count).member("bytes", report.trashed_wait.bytes);
   out.member("optimizers", report.demoted_wait.count).member("optimizer_bytes", report.demoted_wait.bytes);
@@ -124,10 +125,9 @@ void put_report(json::Writer& out, const PrunePlan& plan, const PruneReport& rep
   out.key("kept").begin_array();
   for (const PruneStep& step : report.steps) {
     if (step.done) continue;
-    const PrunePart& part = plan.parts[step.part];
+    const catalog::Entry& entry = plan.parts[step.part].entries[step.index];
     out.begin_object();
-    const catalog::Entry& entry = part.entries[step.index];
-    put_names(out, entry.checkpoint.run, catalog::ShortNames(part.entries).of(entry), entry.name);
+    put_names(out, entry.checkpoint.run, names[step.part].of(entry), entry.name);
     put_text(out, "because", step.kept_because);
     out.end_object();
   }
@@ -154,9 +154,10 @@ std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
     if (part.retention.aborted) out.value(*part.retention.aborted);
   }
   out.end_array().key("checkpoints").begin_array();
+  std::vector<catalog::ShortNames> names;
   for (const PrunePart& part : plan.parts) {
-    const catalog::ShortNames names(part.entries);
-    for (const std::uint32_t i : part.retention.order) put_checkpoint(out, part, i, names.of(part.entries[i]));
+    names.emplace_back(part.entries);
+    for (const std::uint32_t i : part.retention.order) put_checkpoint(out, part, i, names.back().of(part.entries[i]));
   }
   out.end_array().member("delete_count", plan.trash_count).member("demote_count", plan.demote_count);
   out.member("bytes_freed", plan.freed_bytes).member("bytes_for_next_save", plan.recycled_bytes);
@@ -169,7 +170,7 @@ std::string plan_data(const PrunePlan& plan, const PruneReport* report) {
     out.end_array();
   }
   if (plan.policies.interval) out.member("interval", interval_meaning(*plan.policies.interval));
-  if (report != nullptr) put_report(out, plan, *report);
+  if (report != nullptr) put_report(out, plan, names, *report);
   out.end_object();
   return data;
 }

@@ -232,7 +232,7 @@ void put(json::Writer& out, const StoreStatus& status, const std::string& store)
 
 void print_status(Context& context, const StoreStatus& status, catalog::Time now) {
   const SizeStyle sizes = context.settings.sizes;
-  std::string out = status.saw_all ? "no checkpoints\n" : "no checkpoints in what can be read\n";
+  std::string out = status.saw_all ? "no checkpoints\n" : "no readable checkpoints\n";
   if (!status.runs.empty()) {
     const auto paint = [&](std::size_t column, const std::string& cell, std::string_view text) {
       constexpr std::size_t kProblems = 9;

@@ -129,7 +129,8 @@ Verb list_verb() {
            "PyTorch, Megatron, Hugging Face or Orbax. List never changes a checkpoint. It keeps an index in "
            "STORE/.ckpt/catalog.sqlite; if the index is unusable, list warns and scans the directories.",
            "Checkpoints are sorted by run, newest first. If a step was saved more than once, older saves show their "
-           "generation, e.g. 15.g3. -q prints only names, which other commands accept."},
+           "generation, e.g. 15.g3. 'superseded' marks checkpoints that a rollback left behind. -q prints only names, which "
+           "other commands accept."},
       .aliases = {"catalog", "snapshots"},
       .flags =
           {store_flag(),

@@ -32,7 +32,7 @@ void add_series(RunSeries& out, const catalog::SeriesStart& start) {
 Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std::string& local_directory) {
   RunSeries out;
   CKPT_TRY(out.standing, list_copies(io, run_directory, local_directory, kMostRead));
-  CKPT_TRY(std::vector<catalog::SeriesBirth> births, catalog::births_above(io, run_directory));
+  CKPT_TRY(const std::vector<catalog::SeriesBirth> births, catalog::births_above(io, run_directory));
   std::vector<catalog::Checkpoint> checkpoints;
   for (const RunCheckpoint& one : out.standing) {
     const universal::Run run = one.run.value_or(universal::Run{});
@@ -42,10 +42,7 @@ Result<RunSeries> series_of(Io& io, const std::string& run_directory, const std:
                            .series_after = run.series_after,
                            .step = one.name.step});
   }
-  for (catalog::SeriesBirth& birth : births) {
-    add_series(out, {birth.series, birth.from, birth.after});
-    birth.run.clear();  // that of `checkpoints`
-  }
+  for (const catalog::SeriesBirth& birth : births) add_series(out, {birth.series, birth.from, birth.after});
   const auto since = catalog::superseded_since(checkpoints, births);
   for (std::size_t i = 0; i < since.size(); ++i)
     out.superseded.push_back(since[i].has_value() && out.standing[i].run.has_value());

@@ -81,8 +81,7 @@ Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Op
   CKPT_CHECK(make_catalog_file(io, file));
   CKPT_TRY(Database database,
            Database::open(file, {.shared = !is_local_file_system(store), .patience = options.patience, .make = false}));
-  Catalog out(store, std::move(database));
-  out.now_ = options.now;
+  Catalog out(store, std::move(database), options.now);
   CKPT_TRY(out.refreshed_,
            refresh(io, store, out.database_, options.tools, options.trust, options.now, options.manifest_bytes));
   return out;
@@ -90,8 +89,7 @@ Result<Catalog> Catalog::open_indexed(Io& io, const std::string& store, const Op
 
 Result<Catalog> Catalog::open_scanned(Io& io, const std::string& store, const Options& options) {
   CKPT_TRY(Database memory, Database::in_memory());
-  Catalog out(store, std::move(memory));
-  out.now_ = options.now;
+  Catalog out(store, std::move(memory), options.now);
   out.indexed_ = false;
   CKPT_TRY(out.refreshed_,
            refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));

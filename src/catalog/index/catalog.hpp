@@ -43,13 +43,14 @@ class Catalog {
   const Refreshed& refreshed() const { return refreshed_; }
 
  private:
-  Catalog(std::string store, Database database) : store_(std::move(store)), database_(std::move(database)) {}
+  Catalog(std::string store, Database database, Time now)
+      : store_(std::move(store)), database_(std::move(database)), now_(now) {}
   static Result<Catalog> open_scanned(Io& io, const std::string& store, const Options& options);
   static Result<Catalog> open_indexed(Io& io, const std::string& store, const Options& options);
 
   std::string store_;
   Database database_;
-  Time now_{};
+  Time now_;
   bool indexed_ = true;
   std::vector<std::string> warnings_{};
   Refreshed refreshed_{};

@@ -112,17 +112,15 @@ Result<std::vector<SeriesBirth>> births_in_trash(Io& io, const std::string& stor
 Result<std::vector<SeriesBirth>> births_above(Io& io, const std::string& run_directory, const std::string& known) {
   const std::string run = real_path(run_directory).value_or(run_directory);
   const std::string without = known.empty() ? known : real_path(known).value_or(known);
-  std::vector<std::string> stores = stores_above(io, run);
-  stores.push_back(run);  // it may be one itself
   std::vector<SeriesBirth> out;
-  for (const std::string& store : stores) {
+  for (const std::string& store : stores_above(io, join_path(run, "."))) {  // it may be one itself
     if (store == without) continue;
     std::string_view below(run);
     if (store != ".") below.remove_prefix(std::min(below.size(), store.size()));
     while (below.starts_with('/')) below.remove_prefix(1);
     CKPT_TRY(auto births, births_in_trash(io, store, std::string(below.empty() ? kStoreItself : below)));
     for (SeriesBirth& birth : births) {
-      birth.run = run_directory;
+      birth.run.clear();
       out.push_back(std::move(birth));
     }
   }
@@ -133,10 +131,8 @@ Result<std::vector<SeriesBirth>> births_of_runs(Io& io, const std::string& store
                                                 const std::set<std::string>& runs) {
   std::vector<SeriesBirth> out = births_of(trash);
   for (const std::string& run : runs) {
-    auto others = births_above(io, run_path(store, run), store);
-    if (!others && !io.list(run_path(store, run))) continue;  // what cannot be read is kept, and stops no other run
-    CKPT_CHECK(others);
-    for (SeriesBirth& birth : *others) {
+    CKPT_TRY(auto others, births_above(io, run_path(store, run), store));
+    for (SeriesBirth& birth : others) {
       birth.run = run;
       out.push_back(std::move(birth));
     }

@@ -76,7 +76,7 @@ std::vector<SeriesBirth> births_of(const std::vector<TrashEntry>& entries);
 /// errors  io
 Result<std::vector<SeriesBirth>> births_in_trash(Io& io, const std::string& store, const std::string& run);
 /// The same for the run in this directory, of all stores that it is in, as each may have deleted of it; but not of `known`
-/// ("": of all). `run` is that directory.
+/// ("": of all). Their `run` is empty. A directory that cannot be searched counts as no store.
 Result<std::vector<SeriesBirth>> births_above(Io& io, const std::string& run_directory, const std::string& known = {});
 /// Those of runs of a store: from `trash`, its entries, and from other stores that a run is in.
 Result<std::vector<SeriesBirth>> births_of_runs(Io& io, const std::string& store, const std::vector<TrashEntry>& trash,
