@@ -121,6 +121,7 @@ Result<FoundSource> newest_at(Io& io, const std::string& path, catalog::Time now
   if (const Recognition seen = recognise(io, path); seen.format != nullptr || seen.unfinished)
     return FoundSource{.path = path};
   const std::string root = path.size() > 1 ? path.substr(0, path.find_last_not_of('/') + 1) : path;
+  if (CheckpointName::parse(base_name(root))) return FoundSource{.path = path};  // what it holds is no newer save of it
   if (io.stat(join_path(root, kStoreDirectory))) return newest_of_store(io, root, now);
   CKPT_TRY(const std::vector<OneCheckpoint> below, find_checkpoints_below(io, root));
   if (below.empty()) return FoundSource{.path = path};

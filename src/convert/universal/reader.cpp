@@ -8,6 +8,7 @@
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
 #include "convert/universal/referenced_files.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/model/chunk_form.hpp"
 #include "format/universal/format_check.hpp"
 #include "format/universal/objects.hpp"
@@ -86,6 +87,8 @@ Result<std::optional<Match>> detect(const Place& place) {
   if (!place.directory) return std::nullopt;
   const bool sums = place.has(kSumsPath);
   if (!place.has(kManifestPath)) {
+    // A store's names decide, as for its list: what else lies in the directory of a save that lost its manifest is not it.
+    if (CheckpointName::parse(base_name(place.root))) return Match{.where = {}, .why = "the name of a save in a store"};
     // The leftover of a stopped save; opening says so.
     if (sums || (place.has("shards") && place.has("index")))
       return Match{.where = {}, .why = "shards without manifest.json"};
