@@ -1,5 +1,7 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "api/catalog/log_metrics.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "cli/commands/commands.hpp"
@@ -14,6 +16,16 @@ namespace {
 
 using Kind = catalog::Mark::Kind;
 
+/// One command cannot both set and remove a mark.
+Result<> check_not_removed(const catalog::Mark& mark, const std::vector<MarkChange>& removals) {
+  const bool is_removed = std::ranges::any_of(
+      removals, [&](const MarkChange& other) { return other.mark.kind == mark.kind && other.mark.name == mark.name; });
+  if (!is_removed) return {};
+  const std::string_view kind = catalog::kind_name(mark.kind);
+  return fail(Errc::usage, fmt::format("--{0}{1}{2} and --remove-{0}{1}{2} cannot be used together", kind,
+                                       mark.name.empty() ? "" : " ", mark.name));
+}
+
 Result<MarksRequest> read_mark_request(const Words& words) {
   MarksRequest out{.now = now()};
   const auto remove = [&](Kind kind, std::string name) {
@@ -23,6 +35,7 @@ Result<MarksRequest> read_mark_request(const Words& words) {
   for (std::string& name : words.all("remove-tag")) remove(Kind::tag, std::move(name));
   if (words.on("remove-note")) remove(Kind::note, {});
   CKPT_TRY(std::vector<catalog::Mark> marks, marks_of(words));
+  for (const catalog::Mark& mark : marks) CKPT_CHECK(check_not_removed(mark, out.changes));
   for (catalog::Mark& mark : marks) out.changes.push_back({.mark = std::move(mark)});
   if (out.changes.empty())
     return fail({.code = Errc::usage,

@@ -200,7 +200,7 @@ Verb mark_verb() {
                  .repeatable = true},
                 {.name = "remove-metric",
                  .value = "NAME",
-                 .help = "remove a metric that was added after the save",
+                 .help = "remove a metric that 'ckpt mark' or 'ckpt save' added",
                  .repeatable = true,
                  .guesses = {"unset-metric", "delete-metric"}},
                 {.name = "remove-tag",

@@ -32,14 +32,16 @@ Result<std::vector<catalog::Mark>> marks_of(const Words& words) {
     out.push_back(std::move(metric));
   }
   for (const std::string& tag : words.all("tag")) {
-    if (tag.empty()) return fail(Errc::usage, "--tag is empty");
     if (!catalog::is_tag(tag))
       return fail({.code = Errc::usage,
                    .message = fmt::format("--tag '{}': would be read as another name of a checkpoint", tag),
                    .hint = "use a word such as release; numbers, 'latest', 'best', '@' and '/' are not allowed"});
     out.push_back({.kind = Kind::tag, .name = tag});
   }
-  if (const Value* note = words.value("note")) out.push_back({.kind = Kind::note, .text = note->text});
+  if (const Value* note = words.value("note")) {
+    if (note->text.empty()) return fail({.code = Errc::usage, .message = "--note is empty"});
+    out.push_back({.kind = Kind::note, .text = note->text});
+  }
   if (words.on("pin") || words.value("pin-reason") != nullptr)
     out.push_back({.kind = Kind::pin, .text = words.text("pin-reason")});
   for (catalog::Mark& mark : out) {

@@ -189,9 +189,11 @@ std::optional<Error> check_value(const Flag& flag, const Value& value) {
                near ? did_you_mean(value.origin + (value.origin[0] == '-' ? " " : "=") + *near) : "");
 }
 
-std::optional<Error> check_argument_count(const Words& words) {
+std::optional<Error> check_arguments(const Words& words) {
   const Verb& verb = *words.verb;
   const std::string form = fmt::format("ckpt {} {}", verb.name, verb.arguments);
+  if (!verb.hidden && std::ranges::count(words.arguments, std::string()) != 0)  // a variable that a script did not set
+    return usage(fmt::format("ckpt {}: an argument is empty", verb.name), fmt::format("usage: {}", form));
   const auto needed = [&]() -> std::string_view {
     const std::string_view all = verb.arguments;
     const std::size_t first_end = std::min(all.find_first_of(" ."), all.size());
@@ -211,7 +213,8 @@ void take_environment(const Verb* verb, const Environment& environment, Words& w
   const auto take = [&](const Flag& flag) {
     if (words.value(flag.name) != nullptr || flag.name == "help" || flag.name == "version") return;
     const std::string name = environment_name(flag.name);
-    if (const auto text = environment(name)) words.add(flag.name, {canonical_value(flag, *text), name});
+    if (const auto text = environment(name); text && !text->empty())
+      words.add(flag.name, {canonical_value(flag, *text), name});
   };
   if (verb != nullptr) std::ranges::for_each(verb->flags, take);
   std::ranges::for_each(global_flags(), take);
@@ -237,13 +240,16 @@ std::optional<Error> check(const Words& words) {
   }
   const auto check_flag = [&](const Flag& flag) -> std::optional<Error> {
     const Value* value = words.value(flag.name);
+    const bool is_remark = flag.value == "TEXT" || flag.value == "WHO";
+    if (value != nullptr && !is_remark && std::ranges::count(words.all(flag.name), std::string()) != 0)
+      return usage(fmt::format("--{} is empty", flag.name), fmt::format("usage: --{} {}", flag.name, flag.value));
     return value != nullptr ? check_value(flag, *value) : std::nullopt;
   };
   for (const Flag& flag : words.verb->flags)
     if (auto error = check_flag(flag)) return error;
   for (const Flag& flag : global_flags())
     if (auto error = check_flag(flag)) return error;
-  return check_argument_count(words);
+  return check_arguments(words);
 }
 
 Error from_cli11(const CLI::ParseError& error, const Tidied& tidied, const Verb* verb) {
