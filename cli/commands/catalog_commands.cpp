@@ -14,6 +14,7 @@
 #include "cli/report/catalog_text.hpp"
 #include "cli/report/prometheus_text.hpp"
 #include "cli/words/store_options.hpp"
+#include "format/text/name_list.hpp"
 #include "format/text/quantity.hpp"
 
 namespace ckpt::cli {
@@ -104,6 +105,25 @@ Answer not_replaced(Error error, std::string effect) {
   return failed(std::move(error), is_replaced ? std::string() : std::move(effect));
 }
 
+/// "release, (no label)".
+std::string pin_names(const std::vector<catalog::Pin>& pins) {
+  NameList out;
+  for (const catalog::Pin& pin : pins) out.add(pin.name.empty() ? "(no label)" : printable(pin.name));
+  return out.text();
+}
+
+/// What an unpin did: "llama@5 was not pinned as 'two'; still pinned: one".
+std::string unpinned_text(const MarkReport& report, const std::string& asked) {
+  const std::vector<catalog::Pin>& pins = report.entry.checkpoint.pins;
+  const std::string label = printable(report.label);
+  const std::string still = pins.empty() ? "" : "; still pinned: " + pin_names(pins);
+  if (report.changed) return fmt::format("unpinned {}{}\n", label, still);
+  const std::string as = pins.empty()    ? ""
+                         : asked.empty() ? " without a label"
+                                         : fmt::format(" as '{}'", printable(asked));
+  return fmt::format("{} was not pinned{}{}\n", label, as, still);
+}
+
 Answer change_pin(Context& context, bool remove) {
   const Words& words = context.words;
   MarkRequest request{.remove = remove, .now = now()};
@@ -136,15 +156,24 @@ Answer change_pin(Context& context, bool remove) {
     data.end_object();
     return out;
   }
-  const std::string label = printable(report->label);
-  if (remove && !report->changed)
-    say(context, fmt::format("{} was not pinned\n", label));
-  else
-    say(context, fmt::format("{} {}\n", remove ? "unpinned" : "pinned", label));
+  say(context,
+      remove ? unpinned_text(*report, request.mark.name) : fmt::format("pinned {}\n", printable(report->label)));
   return out;
 }
 
+/// Each of these alone says what is printed.
+Result<> check_forms(const Context& context) {
+  std::string_view first = context.settings.quiet ? "quiet" : context.settings.json ? "json" : "";
+  for (const std::string_view form : {"tsv", "csv"}) {
+    if (!context.words.on(form)) continue;
+    if (!first.empty()) return fail(Errc::usage, fmt::format("--{} and --{} cannot be used together", first, form));
+    first = form;
+  }
+  return {};
+}
+
 Answer list_once(Context& context) {
+  if (auto sound = check_forms(context); !sound) return failed(std::move(sound).error());
   if (context.words.on("trash")) return list_trash(context);
   auto query = read_query(context.words);
   if (!query) return failed(std::move(query).error());
@@ -184,6 +213,7 @@ Answer status_once(Context& context) {
   });
   if (!status) return not_replaced(std::move(status).error(), file != nullptr ? "the file is unchanged" : "");
   Answer out;
+  if (!status->trash_unread.empty()) status->warnings.push_back(status->trash_unread);
   warn(context, out, status->warnings);
   if (!status->saw_all) out.exit_code = exit_code(Errc::not_done);
   if (context.settings.json) {

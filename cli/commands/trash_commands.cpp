@@ -19,6 +19,13 @@ namespace {
 using catalog::TrashEntry;
 using catalog::TrashRecord;
 
+/// Of directories of the trash that could not be listed.
+std::vector<Finding> findings_of(const std::vector<Error>& unread) {
+  std::vector<Finding> out;
+  for (const Error& error : unread) out.push_back({.severity = Severity::warning, .text = error.message});
+  return out;
+}
+
 /// Of a few by name, with the generation: the trash may hold other saves of the step.
 std::string restore_command(const std::vector<std::string>& names, const std::string& store) {
   constexpr std::size_t kMostNamed = 8;
@@ -120,7 +127,8 @@ void print_restored(Context& context, const UndeleteRequest& request, const Unde
   for (const TrashEntry& entry : report.in_place) say(context, fmt::format("{} is not deleted\n", printed(entry)));
   if (report.restored.empty()) {
     const bool nothing = report.in_place.empty() && report.refused.empty();
-    if (nothing) say(context, request.since ? "nothing was deleted since then\n" : "the trash is empty\n");
+    if (nothing && report.unread.empty())
+      say(context, request.since ? "nothing was deleted since then\n" : "the trash is empty\n");
     return;
   }
   const std::string_view them = report.restored.size() == 1 ? "it" : "them";
@@ -193,33 +201,35 @@ Answer list_trash(Context& context) {
       return failed({.code = Errc::usage, .message = fmt::format("{}: {}", value->origin, count.error().message)});
     limit = *count;
   }
-  auto listed = ask_alone(context, [&](Session& session) -> Result<std::vector<TrashEntry>> {
+  auto listing = ask_alone(context, [&](Session& session) -> Result<TrashListing> {
     CKPT_TRY(place, listed_place(session, words));
     place.store = join_path(place.store, "");
-    CKPT_CHECK(session.io.stat(place.store));
-    CKPT_TRY(auto all, catalog::list_trash(session.io, place.store, catalog::TrashScope::present));
-    catalog::note_shared_steps(session.io, place.store, all);
-    return all;
+    return list_deleted(session.io, place.store);
   });
-  if (!listed) return failed(std::move(listed).error());
-  std::erase_if(*listed, [&](const TrashEntry& entry) {
-    return !entry.present || (!place.run.empty() && !matches_glob(entry.run, place.run)) ||
+  if (!listing) return failed(std::move(listing).error());
+  std::vector<TrashEntry>& entries = listing->entries;
+  std::erase_if(entries, [&](const TrashEntry& entry) {
+    return (!place.run.empty() && !matches_glob(entry.run, place.run)) ||
            (since && (!entry.recorded || entry.record.deleted < *since));
   });
-  std::ranges::stable_sort(*listed, [](const TrashEntry& a, const TrashEntry& b) {
+  std::ranges::stable_sort(entries, [](const TrashEntry& a, const TrashEntry& b) {
     if (a.run != b.run) return a.run < b.run;
     return a.record.step > b.record.step;
   });
-  const std::size_t total = listed->size();
-  if (total > limit) listed->resize(static_cast<std::size_t>(limit));
+  const std::size_t total = entries.size();
+  if (total > limit) entries.resize(static_cast<std::size_t>(limit));
 
   Answer out;
+  const std::vector<Finding> findings = findings_of(listing->unread);
+  print_trouble(context, findings);
+  take_warnings(out, findings);
+  if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);
   if (context.settings.json) {
     json::Writer data = data_writer(out.data);
     data.begin_object();
     put_text(data, "store", place.store);
     data.member("total", total).key("trash").begin_array();
-    for (const TrashEntry& entry : *listed) put_entry(data, entry);
+    for (const TrashEntry& entry : entries) put_entry(data, entry);
     data.end_array().end_object();
     return out;
   }
@@ -232,7 +242,7 @@ Answer list_trash(Context& context) {
                           {.title = "BY", .shrinks = true},
                           {.title = "WHY", .shrinks = true, .keeps_head = true}}};
   std::uint64_t bytes = 0;
-  for (const TrashEntry& entry : *listed) {
+  for (const TrashEntry& entry : entries) {
     const TrashRecord& record = entry.record;
     std::string name = printable(trash_name(entry));
     if (context.settings.quiet) {
@@ -260,12 +270,12 @@ Answer list_trash(Context& context) {
     return out;
   }
   if (total == 0) {
-    say(context, "the trash is empty\n");
+    say(context, findings.empty() ? "the trash is empty\n" : "nothing that can be read\n");
     return out;
   }
   std::string text = draw_aligned(table, context.console.table_width()).text;
-  text += fmt::format("{} in the trash, {}", format_count(listed->size()), format_size(bytes, context.settings.sizes));
-  if (total != listed->size()) text += fmt::format("; {} in total", format_count(total));
+  text += fmt::format("{} in the trash, {}", format_count(entries.size()), format_size(bytes, context.settings.sizes));
+  if (total != entries.size()) text += fmt::format("; {} in total", format_count(total));
   say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", store_option(words)));
   return out;
 }
@@ -293,7 +303,7 @@ Answer run_undelete(Context& context) {
     put_names(data, entry.run, trash_name(entry), entry.name);
     data.member("step", entry.record.step).end_object();
   }
-  std::vector<Finding> findings;
+  std::vector<Finding> findings = findings_of(report->unread);
   data.end_array().key("refused").begin_array();
   for (const auto& [name, reason] : report->refused) {
     data.begin_object();

@@ -130,7 +130,7 @@ void print_item(Context& context, const ScrubItem& item, const VerifyRequest& re
 }
 
 std::string scrub_summary(const ScrubReport& report, SizeStyle sizes) {
-  std::string out = fmt::format("{} of {} checked", report.items.size(), format_counted(report.total, "checkpoint"));
+  std::string out = fmt::format("{} of {} checked", report.checked(), format_counted(report.total, "checkpoint"));
   for (const ScrubVerdict verdict : {ScrubVerdict::intact, ScrubVerdict::damaged, ScrubVerdict::incomplete,
                                      ScrubVerdict::unread, ScrubVerdict::busy, ScrubVerdict::vanished}) {
     const std::uint64_t count = report.count(verdict);
@@ -188,7 +188,7 @@ void record_scrub(Io& io, const ScrubRequest& request, const Result<ScrubReport>
   LastRun run{.kind = LastRun::Kind::verify, .at = now(), .by = request.by};
   if (report) {
     run.exit_code = scrub_code(*report);
-    run.count = report->items.size();
+    run.count = report->checked();
     run.problems = report->count(ScrubVerdict::damaged) + report->count(ScrubVerdict::incomplete);
     run.bytes = report->bytes;
   } else {
@@ -289,7 +289,6 @@ Answer run_verify(Context& context) {
   if (request.quick && (request.finite || request.sample))
     return failed(
         {.code = Errc::usage, .message = "--finite and --sample do not work with --quick, which reads no values"});
-  if (request.path.empty()) return failed({.code = Errc::usage, .message = "missing PATH"});
   return verified(context, request);
 }
 
@@ -303,8 +302,6 @@ Answer run_diff(Context& context) {
   auto tolerance = tolerance_of(words);
   if (!tolerance) return failed(std::move(tolerance).error());
   request.tolerance = *tolerance;
-  for (const std::string& path : words.arguments)
-    if (path.empty()) return failed({.code = Errc::usage, .message = "a name is empty"});
   return verified(context, request);
 }
 

@@ -1,10 +1,9 @@
 #include <fmt/format.h>
 
-#include <set>
-
 #include "api/catalog/why.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/report/explain.hpp"
+#include "catalog/scan/lacks_files.hpp"
 #include "catalog/scan/utc.hpp"
 #include "cli/commands/commands.hpp"
 #include "cli/commands/session.hpp"
@@ -16,14 +15,6 @@ namespace {
 
 using catalog::TrashEntry;
 using catalog::TrashRecord;
-
-/// Whether a report is about several saves of a step: then their directories name them.
-bool is_about_several(const WhyReport& report) {
-  std::set<std::string> names;
-  for (const auto& [p, i] : report.live) names.insert(report.plan->parts[p].entries[i].name);
-  for (const TrashEntry& entry : report.history) names.insert(entry.name);
-  return names.size() > 1;
-}
 
 /// What the next prune does with it.
 std::string_view fate_text(catalog::Action action) {
@@ -37,16 +28,28 @@ std::string_view fate_text(catalog::Action action) {
   }
 }
 
+std::string verified_text(const catalog::Entry& entry) {
+  const auto verified = entry.last(catalog::Mark::Kind::verified);
+  return verified ? catalog::time_text(*verified) : std::string();
+}
+
+void put_state(json::Writer& out, const catalog::Entry& entry) {
+  out.member("state", catalog::listed_state(entry));
+  put_optional(out, "verified", verified_text(entry));
+}
+
+std::string state_line(const catalog::Entry& entry) {
+  const std::string verified = verified_text(entry);
+  return fmt::format("  state     {}{}\n", catalog::listed_state(entry),
+                     verified.empty() ? "" : ", checked " + verified);
+}
+
 void print_damage(Context& context, const std::string& damage) {
   if (!damage.empty()) say_fitted(context, fmt::format("  damage    {}\n", printable(damage)), 12);
 }
 
-std::string deletion_name(const TrashEntry& entry, bool several) {
-  return trash_name(entry.run, entry.name, entry.record.step, several || !entry.recorded);
-}
-
-void print_deletion(Context& context, const TrashEntry& entry, bool several) {
-  const std::string where = printable(deletion_name(entry, several));
+void print_deletion(Context& context, const TrashEntry& entry) {
+  const std::string where = printable(trash_name(entry));
   if (!entry.recorded) {
     say(context, fmt::format("{}   in the trash; its deletion record is unreadable\n", where));
     return;
@@ -75,10 +78,10 @@ void print_deletion(Context& context, const TrashEntry& entry, bool several) {
   }
 }
 
-void put_deletion(json::Writer& out, const TrashEntry& entry, bool several) {
+void put_deletion(json::Writer& out, const TrashEntry& entry) {
   const TrashRecord& record = entry.record;
   out.begin_object();
-  put_names(out, entry.run, deletion_name(entry, several), entry.name);
+  put_names(out, entry.run, trash_name(entry), entry.name);
   out.member("recorded", entry.recorded);
   put_optional(out, "state", entry.recorded ? catalog::state_name(record.state) : "");
   out.member("step", record.step).member("bytes", record.bytes).member("dropped", record.dropped);
@@ -101,42 +104,45 @@ Answer run_why(Context& context) {
   if (!report) return failed(std::move(report).error());
 
   Answer out;
-  const bool several = is_about_several(*report);
   json::Writer data = data_writer(out.data);
   data.begin_object().key("live").begin_array();
   for (const auto& [p, i] : report->live) {
     const PrunePart& part = report->plan->parts[p];
-    catalog::Checkpoint one = part.checkpoints[i];
+    catalog::Entry entry = part.entries[i];
+    catalog::Checkpoint& one = entry.checkpoint;
     one.superseded = part.retention.decisions[i].superseded;
     const std::string why = why_text(part, i);
-    const auto verified = part.entries[i].last(catalog::Mark::Kind::verified);
     data.begin_object();
-    const std::string name = catalog::ShortNames(part.entries).of(part.entries[i]);
-    put_names(data, one.run, name, part.entries[i].name);
+    const std::string name = catalog::ShortNames(part.entries).of(entry);
+    put_names(data, one.run, name, entry.name);
     data.member("step", one.step).member("decision", catalog::action_name(part.retention.decisions[i].action));
     put_text(data, "why", why);
-    data.member("state", state_word(one));
-    put_optional(data, "verified", verified ? catalog::time_text(*verified) : "");
+    put_state(data, entry);
     data.end_object();
-    say(context, fmt::format("{}   {}\n  why       {}\n  state     {}{}\n", printable(name),
-                             fate_text(part.retention.decisions[i].action), printable(why), state_word(one),
-                             verified ? ", checked " + catalog::time_text(*verified) : ""));
-    print_damage(context, part.entries[i].reason);
+    say(context, fmt::format("{}   {}\n  why       {}\n{}", printable(name),
+                             fate_text(part.retention.decisions[i].action), printable(why), state_line(entry)));
+    print_damage(context, entry.reason);
   }
   data.end_array().key("undecided").begin_array();
   for (const WhyReport::Ruleless& one : report->ruleless) {
+    const std::string why =
+        fmt::format("{}{}", report->plan ? "no rule of the policy matches its run" : "the store has no policy",
+                    one.held.empty() ? "" : "; " + one.held);
     data.begin_object();
-    put_text(data, "path", one.path);
+    put_names(data, one.entry.checkpoint.run, one.label, one.entry.name);
+    data.member("step", one.entry.checkpoint.step);
+    put_text(data, "path", one.entry.path(report->store));
+    put_text(data, "why", why);
+    put_state(data, one.entry);
     data.end_object();
-    say(context, fmt::format("{}   kept\n  why       {}{}\n", printable(one.label),
-                             report->plan ? "no rule of the policy matches its run" : "the store has no policy",
-                             one.held.empty() ? "" : "; " + printable(one.held)));
-    print_damage(context, one.damage);
+    say(context,
+        fmt::format("{}   kept\n  why       {}\n{}", printable(one.label), printable(why), state_line(one.entry)));
+    print_damage(context, one.entry.reason);
   }
   data.end_array().key("deleted").begin_array();
   for (const TrashEntry& entry : report->history) {
-    put_deletion(data, entry, several);
-    print_deletion(context, entry, several);
+    put_deletion(data, entry);
+    print_deletion(context, entry);
   }
   data.end_array().end_object();
   return out;

@@ -70,6 +70,11 @@ std::string note_text(const catalog::Entry& entry, bool with_pins) {
   return out;
 }
 
+/// Nothing of one whose manifest cannot be read.
+std::optional<catalog::Time> created_of(const catalog::Checkpoint& checkpoint) {
+  return checkpoint.created == catalog::Time{} ? std::nullopt : std::optional(checkpoint.created);
+}
+
 /// "yes", or the day on which the last of its pins ends.
 std::string pin_cell(const catalog::Checkpoint& checkpoint) {
   std::optional<catalog::Time> last;
@@ -92,16 +97,13 @@ std::string policy_text(const std::string& policy) {
 
 std::string trash_name(const std::string& run, const std::string& name, std::uint64_t step, bool again) {
   const std::string number = std::to_string(step);
-  const bool is_own = name.starts_with("step-");
-  if (!again && (is_own || name.ends_with(number))) return fmt::format("{}@{}", run, number);
-  const std::size_t generation = is_own ? name.rfind(".g") : std::string::npos;
-  if (generation == std::string::npos) return fmt::format("{}@{}", run, name);
-  return fmt::format("{}@{}{}", run, number, name.substr(generation));
+  const auto own = CheckpointName::parse(name);
+  if (!again && (own || name.ends_with(number))) return catalog::short_name(run, step);
+  return own ? fmt::format("{}@{}.g{}", run, own->step, own->generation) : catalog::directory_name(run, name);
 }
 
 std::string trash_name(const catalog::TrashEntry& entry) {
-  return entry.recorded ? trash_name(entry.run, entry.name, entry.record.step, entry.shares_step)
-                        : fmt::format("{}@{}", entry.run, entry.name);
+  return trash_name(entry.run, entry.name, entry.record.step, entry.shares_step || !entry.recorded);
 }
 
 std::string minute_text(catalog::Time time) {
@@ -129,9 +131,8 @@ Ink state_ink(std::string_view state) {
   return state == "complete" || state == "unverified" ? Ink::plain : Ink::yellow;
 }
 
-/// "1000"; of an earlier save of the step "1000.g7", as in its name.
+/// "1000"; of an earlier save of the step "1000.g7", or its directory, as in its name.
 std::string step_cell(const catalog::Entry& entry, const catalog::ShortNames& names) {
-  if (entry.foreign) return std::to_string(entry.checkpoint.step);
   return names.of(entry).substr(entry.checkpoint.run.size() + 1);
 }
 
@@ -154,13 +155,14 @@ Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time 
   out.rows.reserve(entries.size());
   for (const catalog::Entry& entry : entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
-    const auto verified = entry.last(catalog::Mark::Kind::verified);
+    const auto created = created_of(checkpoint);
+    const auto verified =
+        checkpoint.state < catalog::State::committed ? std::nullopt : entry.last(catalog::Mark::Kind::verified);
     out.rows.push_back({printable(checkpoint.run), step_cell(entry, listing.names), std::string(listed_state(entry)),
-                        checkpoint.created == catalog::Time{} ? "" : age_text(checkpoint.created, now),
-                        format_size(checkpoint.bytes, sizes), pin_cell(checkpoint),
-                        verified ? age_text(*verified, now) : "", printable(metrics_text(checkpoint)),
-                        printable(joined(checkpoint.tags)), others ? entry.format : "", checkpoint.id.substr(0, 8),
-                        printable(note_text(entry, false))});
+                        created ? age_text(*created, now) : "", format_size(checkpoint.bytes, sizes),
+                        pin_cell(checkpoint), verified ? age_text(*verified, now) : "",
+                        printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
+                        others ? entry.format : "", checkpoint.id.substr(0, 8), printable(note_text(entry, false))});
   }
   return out;
 }
@@ -181,8 +183,9 @@ Table entry_values(const CatalogListing& listing, const std::string& store) {
   out.rows.reserve(listing.entries.size());
   for (const catalog::Entry& entry : listing.entries) {
     const catalog::Checkpoint& checkpoint = entry.checkpoint;
+    const auto created = created_of(checkpoint);
     out.rows.push_back({printable(checkpoint.run), std::to_string(checkpoint.step), std::string(listed_state(entry)),
-                        catalog::time_text(checkpoint.created), std::to_string(checkpoint.bytes), entry.format,
+                        created ? catalog::time_text(*created) : "", std::to_string(checkpoint.bytes), entry.format,
                         printable(metrics_text(checkpoint)), printable(joined(checkpoint.tags)),
                         printable(note_text(entry, true)), checkpoint.id, printable(listing.names.of(entry)),
                         printable(entry.path(store))});
@@ -232,7 +235,8 @@ void put(json::Writer& out, const catalog::Entry& entry, const std::string& name
   put_text(out, "reason", entry.reason);
   out.member("generation", checkpoint.generation).member("series", checkpoint.series);
   out.member("series_from", checkpoint.series_from).member("parent", entry.parent);
-  out.member("created", catalog::time_text(checkpoint.created)).member("format", entry.format);
+  put_time(out, "created", created_of(checkpoint));
+  out.member("format", entry.format);
   out.member("layout", entry.layout);
   put_text(out, "framework", entry.framework);
   out.member("bytes", checkpoint.bytes).member("optimizer_bytes", checkpoint.optimizer_bytes);

@@ -34,16 +34,19 @@ std::string prometheus_text(const StoreStatus& status) {
   };
   const auto metric = [&](std::string_view name, std::string_view help, auto&& value) {
     out += fmt::format("# HELP {0} {1}\n# TYPE {0} gauge\n", name, help);
-    for (const catalog::RunSummary& run : status.runs)
-      out += fmt::format("{}{{run=\"{}\"}} {}\n", name, label(run.run), value(run));
+    for (const catalog::RunSummary& run : status.runs) {
+      if (const std::optional<double> number = value(run))
+        out += fmt::format("{}{{run=\"{}\"}} {}\n", name, label(run.run), *number);
+    }
   };
   const auto seconds = [](catalog::Time time) { return static_cast<double>(time.time_since_epoch().count()) / 1000; };
   using Run = catalog::RunSummary;
   metric("ckpt_checkpoints", "Checkpoints of a run.", [](const Run& run) { return run.count; });
   metric("ckpt_bytes", "Bytes of their files.", [](const Run& run) { return run.bytes; });
-  metric("ckpt_newest_step", "Step of the newest checkpoint.", [](const Run& run) { return run.newest_step; });
-  metric("ckpt_last_save_timestamp_seconds", "Time of the newest checkpoint.",
-         [&](const Run& run) { return seconds(run.newest_created); });
+  metric("ckpt_newest_step", "Step of the newest checkpoint that can be used.",
+         [](const Run& run) { return run.newest ? std::optional<double>(run.newest->step) : std::nullopt; });
+  metric("ckpt_last_save_timestamp_seconds", "Time of the newest checkpoint that can be used.",
+         [&](const Run& run) { return run.newest ? std::optional(seconds(run.newest->created)) : std::nullopt; });
   metric("ckpt_verified", "Verified checkpoints.", [](const Run& run) { return run.verified; });
   metric("ckpt_damaged", "Checkpoints known to be damaged.", [](const Run& run) { return run.damaged; });
   metric("ckpt_unreadable", "Checkpoints that cannot be read at present.",
@@ -56,13 +59,16 @@ std::string prometheus_text(const StoreStatus& status) {
   };
   sum("ckpt_free_bytes", "Free bytes on the volume.", status.free_bytes);
   sum("ckpt_recycled_bytes", "Bytes of retired files that wait for the next save.", status.recycled.bytes);
-  sum("ckpt_trash_checkpoints", "Deleted checkpoints in the trash.", status.trash.checkpoints);
-  sum("ckpt_trash_optimizers", "Dropped optimizers in the trash.", status.trash.optimizers);
-  sum("ckpt_trash_bytes", "Bytes in the trash.", status.trash.bytes);
-  sum("ckpt_trash_expired", "Of these, entries past the grace period: the next prune removes them.", status.trash.over);
-  if (status.trash.first_over)
-    sum("ckpt_trash_first_expiry_timestamp_seconds", "End of the first grace period.",
-        seconds(*status.trash.first_over));
+  if (status.trash_unread.empty()) {
+    sum("ckpt_trash_checkpoints", "Deleted checkpoints in the trash.", status.trash.checkpoints);
+    sum("ckpt_trash_optimizers", "Dropped optimizers in the trash.", status.trash.optimizers);
+    sum("ckpt_trash_bytes", "Bytes in the trash.", status.trash.bytes);
+    sum("ckpt_trash_expired", "Of these, entries past the grace period: the next prune removes them.",
+        status.trash.over);
+    if (status.trash.first_over)
+      sum("ckpt_trash_first_expiry_timestamp_seconds", "End of the first grace period.",
+          seconds(*status.trash.first_over));
+  }
   sum("ckpt_readers_here", "Claims of readers on this host.", status.readers.here);
   sum("ckpt_readers_elsewhere", "Claims of readers on other hosts that may be live.", status.readers.elsewhere);
   sum("ckpt_readers_silent", "Of those on other hosts, claims that have not changed lately.", status.readers.silent);

@@ -45,12 +45,19 @@ void put_last_run(json::Writer& out, std::string_view key, const std::optional<L
 }
 
 void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry* demotion,
-                 const StoreStatus::Best* best) {
+                 const StoreStatus::Best* best, const std::string& newest) {
   out.begin_object();
   put_text(out, "run", summary.run);
-  out.member("checkpoints", summary.count).member("bytes", summary.bytes).member("newest_step", summary.newest_step);
-  put_text(out, "newest_directory", summary.newest_name);
-  out.member("newest_created", catalog::time_text(summary.newest_created)).member("verified", summary.verified);
+  out.member("checkpoints", summary.count).member("bytes", summary.bytes);
+  const auto put_name = [&](std::string_view key, const std::string& text) {
+    if (text.empty()) return put_optional(out, key, "");
+    put_text(out, key, text);
+  };
+  put_name("newest", newest);
+  out.member("newest_step", summary.newest ? std::optional(summary.newest->step) : std::nullopt);
+  put_name("newest_directory", summary.newest ? summary.newest->name : "");
+  put_optional(out, "newest_created", summary.newest ? catalog::time_text(summary.newest->created) : "");
+  out.member("verified", summary.verified);
   out.member("verified_step", summary.verified_step).member("restored_step", summary.restored_step);
   out.member("damaged", summary.damaged).member("unreadable", summary.unreadable).member("pinned", summary.pinned);
   put_optional(out, "last_verified", summary.last_verified ? catalog::time_text(*summary.last_verified) : "");
@@ -58,7 +65,9 @@ void put_summary(json::Writer& out, const RunSummary& summary, const TrashEntry*
   if (best != nullptr) {
     out.begin_object();
     put_text(out, "metric", best->metric);
-    out.member("value", best->value).member("step", best->step).end_object();
+    out.member("value", best->value).member("step", best->step);
+    put_text(out, "name", best->name);
+    out.end_object();
   } else {
     out.value(nullptr);
   }
@@ -89,6 +98,11 @@ std::string problems_text(const RunSummary& run) {
   return out;
 }
 
+/// "200.g4" of "llama@200.g4".
+std::string in_run(const std::string& name, const std::string& run) {
+  return name.substr(run.size() + 1);
+}
+
 Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
   Table out{.columns = {{.title = "RUN", .shrinks = true, .least = 8},
                         {.title = "COUNT", .right = true},
@@ -103,15 +117,18 @@ Table run_table(const StoreStatus& status, SizeStyle sizes, catalog::Time now) {
   for (const RunSummary& run : status.runs) {
     const auto* best = status.best_of(run.run);
     std::string verified;
-    if (run.verified_step && *run.verified_step != run.newest_step) verified = fmt::format("{}", *run.verified_step);
+    if (run.verified_step && (!run.newest || *run.verified_step != run.newest->step))
+      verified = fmt::format("{}", *run.verified_step);
     if (run.last_verified)
       verified += fmt::format("{}{}", verified.empty() ? "" : ", ", age_text(*run.last_verified, now));
-    out.rows.push_back(
-        {printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes), std::to_string(run.newest_step),
-         age_text(run.newest_created, now),
-         best != nullptr ? printable(fmt::format("{} ({} {:.5g})", best->step, best->metric, best->value)) : "",
-         verified, run.restored_step ? std::to_string(*run.restored_step) : "",
-         run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});
+    out.rows.push_back({printable(run.run), std::to_string(run.count), format_size(run.bytes, sizes),
+                        run.newest ? printable(in_run(status.newest.at(run.run), run.run)) : "none",
+                        run.newest ? age_text(run.newest->created, now) : "",
+                        best != nullptr ? printable(fmt::format("{} ({} {:.5g})", in_run(best->name, run.run),
+                                                                best->metric, best->value))
+                                        : "",
+                        verified, run.restored_step ? std::to_string(*run.restored_step) : "",
+                        run.pinned != 0 ? std::to_string(run.pinned) : "", problems_text(run)});
   }
   return out;
 }
@@ -132,7 +149,8 @@ std::string last_run_text(const LastRun& run, SizeStyle sizes, catalog::Time now
   } else {
     out += fmt::format("{} checked, {} damaged", run.count, run.problems);
   }
-  if (run.exit_code == kNotDone) out += is_prune ? "; some are in use and stay" : "; not all could be read";
+  if (run.exit_code == kNotDone)
+    out += is_prune ? "; some were in use, or could not be read" : "; not all could be read";
   return out + "\n";
 }
 
@@ -221,12 +239,16 @@ void put(json::Writer& out, const StoreStatus& status, const std::string& store)
   put_text(out, "store", store);
   out.member("free_bytes", status.free_bytes).key("recycled").begin_object().member("sets", status.recycled.sets);
   out.member("files", status.recycled.files).member("bytes", status.recycled.bytes).end_object();
-  put_trash(out.key("trash"), status.trash);
+  if (status.trash_unread.empty())
+    put_trash(out.key("trash"), status.trash);
+  else
+    out.member("trash", nullptr);
   put_readers(out.key("readers"), status.readers);
   put_last_run(out, "last_prune", status.last_prune);
   put_last_run(out, "last_verify", status.last_verify);
   out.member("indexed", status.indexed).key("runs").begin_array();
-  for (const RunSummary& run : status.runs) put_summary(out, run, status.demotion_of(run.run), status.best_of(run.run));
+  for (const RunSummary& run : status.runs)
+    put_summary(out, run, status.demotion_of(run.run), status.best_of(run.run), status.newest.at(run.run));
   out.end_array().end_object();
 }
 
@@ -244,7 +266,7 @@ void print_status(Context& context, const StoreStatus& status, catalog::Time now
   for (const RunSummary& run : status.runs) out += demotion_text(run, status.demotion_of(run.run), now);
   if (status.last_prune) out += last_run_text(*status.last_prune, sizes, now);
   if (status.last_verify) out += last_run_text(*status.last_verify, sizes, now);
-  out += trash_text(status.trash, now, sizes);
+  out += status.trash_unread.empty() ? trash_text(status.trash, now, sizes) : "trash: cannot be read\n";
   out += readers_text(status.readers);
   out += fmt::format("free {}", format_size(status.free_bytes, sizes));
   if (status.recycled.files != 0)

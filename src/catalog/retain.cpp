@@ -64,6 +64,7 @@ class Retainer {
     for (const Group& group : groups_) decide_group(group);
     relieve();
     total();
+    warn_of_tags();
     return std::move(out_);
   }
 
@@ -432,6 +433,18 @@ class Retainer {
         "this policy is new or changed and would delete {} of {} checkpoints{} (limit {}%)", out_.trash_count,
         committed, out_.demote_count == 0 ? "" : fmt::format(" and drop the optimizer of {}", out_.demote_count),
         policy_.guard.max_delete_fraction * 100);
+  }
+
+  /// A tag that no checkpoint has protects none: perhaps it is mistyped.
+  void warn_of_tags() {
+    if (out_.trash_count + out_.demote_count == 0) return;
+    for (const Rule& rule : policy_.keep) {
+      for (const std::string& tag : rule.tags) {
+        const auto has_it = [&](const Checkpoint& one) { return std::ranges::count(one.tags, tag) != 0; };
+        if (std::ranges::none_of(all_, has_it))
+          out_.warnings.push_back(fmt::format("rule '{}': no checkpoint has the tag '{}'", rule.id, tag));
+      }
+    }
   }
 
   std::span<const Checkpoint> all_;

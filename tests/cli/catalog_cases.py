@@ -200,7 +200,7 @@ def case_list_and_status_fit_80_columns_and_colour_the_state(sh):
     plain = text.split("\r\n")
     check(code == 0 and max(map(len, plain)) <= 80 and re.search(r"^demo +2 .* 10 \(e", text, re.M), text)
     best = sh.document("status", "--store", store)["data"]["runs"][0]
-    check(best["best"] == {"metric": "eval_loss", "value": 1.2345678, "step": 10} and best["last_verified"], str(best))
+    check(best["best"] == {"metric": "eval_loss", "value": 1.2345678, "step": 10, "name": "demo@10"} and best["last_verified"], str(best))
 
 
 def case_metrics_replace_nothing_but_metrics(sh):

@@ -7,22 +7,15 @@ import signal
 import subprocess
 import sys
 
+from other_user import AS_OTHER, OTHER, make_store, own, reason_to_skip
 from runner import check, main
 
-OTHER = 65534  # an unprivileged user
 DECOYS = 2000
-AS_OTHER = ("setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups")
-
-def own(path):
-    for p in (path, *path.rglob("*")):
-        os.lchown(p, OTHER, OTHER)
 
 
 def store(sh, steps=(1, 2, 3, 4)):
     """A store of another user, which that user filled."""
-    sh.directory.chmod(0o755)
-    sh.path("store").mkdir()
-    os.chown(sh.path("store"), OTHER, OTHER)
+    make_store(sh)
     for step in steps:
         sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "r", "--step", str(step),
                launcher=AS_OTHER)
@@ -135,9 +128,7 @@ def case_the_store_stays_its_owners(sh):
 
 def case_a_groups_store_stays_the_groups(sh):
     """Two users of one group, each with umask 022."""
-    sh.directory.chmod(0o755)
-    sh.path("store").mkdir()
-    os.chown(sh.path("store"), OTHER, OTHER)
+    make_store(sh)
     sh.path("store").chmod(0o2775)
     second = ("setpriv", "--reuid=65533", f"--regid={OTHER}", "--clear-groups")
     before = os.umask(0o022)
@@ -152,45 +143,6 @@ def case_a_groups_store_stays_the_groups(sh):
         sh.run("pin", "r@1", "--store", "store", launcher=second)
     finally:
         os.umask(before)
-
-
-def case_a_run_that_cannot_be_read_is_not_called_missing(sh):
-    store(sh)
-    own(sh.path("store"))
-    sh.path("store/r").chmod(0o700)
-    sh.path("store/.ckpt").chmod(0o755)
-    third = ("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups")
-    at = ("--store", "store")
-    denied = ["^error: store/r: cannot list: Permission denied"]
-    for words in (("list", "--run", "r"), ("status", "--run", "r"), ("verify", "r@3"), ("inspect", "r@latest"), ("why", "r@3"), ("rm", "r@3")):
-        sh.run(*words, *at, launcher=third, code=16, err=denied)
-    sh.run("list", "--run", "s", *at, launcher=third, code=10, err="no checkpoint of a run 's'")
-    for words in (("list",), ("status",)):
-        sh.run(*words, *at, launcher=third, code=3, out="^no readable checkpoints", err="store/r: cannot list: Permission denied")
-    # Nor is what the index remembers of it all that there is.
-    sh.run("list", *at, launcher=AS_OTHER, out="^r +4 ")
-    sh.path("store/r").chmod(0o000)
-    for words in (("list",), ("list", "--run", "r"), ("status",), ("status", "--run", "r")):
-        sh.run(*words, *at, launcher=AS_OTHER, code=3, err="store/r: cannot list: Permission denied", not_err=".ckpt/trash")
-    # It stops no other run's prune, and loses nothing.
-    sh.path("store/r").chmod(0o700)
-    for step in ("1", "2"):
-        sh.run("save", sh.checkpoint("safetensors/single"), *at, "--run", "other", "--step", step, launcher=AS_OTHER)
-    sh.run("list", *at, launcher=AS_OTHER, out="^other +2 ")
-    sh.path("store/r").chmod(0o000)
-    sh.run("prune", *at, "--keep-last", "1", "--max-delete", "100%", "--purge-early-below", "0", "--apply", "-y", launcher=AS_OTHER,
-           out="^1 checkpoint moved to the trash", err="store/r: cannot list: Permission denied")
-    sh.path("store/r").chmod(0o700)
-    check(len(list(sh.path("store/r").glob("step-*"))) == 4, "of the run that cannot be read something is gone")
-
-
-def reason_to_skip():
-    if os.geteuid() != 0:
-        return "only root can act in another user's store"
-    if shutil.which("setpriv") is None:
-        return "no setpriv"
-    seen = subprocess.run([*AS_OTHER, "test", "-x", sys.argv[sys.argv.index("--ckpt") + 1]])
-    return "another user cannot run the program where it was built" if seen.returncode else ""
 
 
 if __name__ == "__main__":

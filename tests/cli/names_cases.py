@@ -138,7 +138,7 @@ def case_latest_tells_what_newer_is_passed_over(sh):
     sh.run("inspect", "demo@latest", *STORE, not_err="newer")
     (newest / "manifest.json").unlink()
     for words in (("inspect", "demo@latest"), ("verify", "demo@latest"), ("convert", "demo@latest", "out")):
-        sh.run(*words, *STORE, err="^note: using demo@7; newer, but unfinished or damaged: demo@8$")
+        sh.run(*words, *STORE, err=r"^note: using demo@7; newer, but not usable: demo@8 \(repairable\)$")
 
 
 def case_the_store_of_a_path_comes_before_the_environment(sh):
@@ -203,6 +203,79 @@ def case_what_is_neither_path_nor_name_is_said_alike_by_every_verb(sh):
         sh.run(verb, "dem@7", *more, *STORE, code=10, err="did you mean 'demo'")
         sh.run(verb, "nowhere", *more, *STORE, code=10, err="nowhere")
     check(not sh.path("x").exists(), "something was made")
+
+
+def case_another_tools_directory_that_looks_like_a_step_is_named_by_its_path(sh):
+    make_store(sh)
+    theirs = sh.path("runs/demo/7")
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4") / "global_step3", theirs)
+    for file in [*theirs.rglob("*"), theirs]:
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    check(sh.run("list", "-q", *STORE).out.split() == ["demo@8", "demo@7", "demo/7"], "names")
+    for name, directory in (("demo@7", "step-000000007.g1"), ("demo/7", "7")):
+        check(sh.document("inspect", name, *STORE)["data"]["path"] == "runs/demo/" + directory, name)
+    sh.run("rm", "demo/7", *STORE, out=["^deleted demo/7, ", "ckpt undelete demo/7 "])
+    check(sh.path("runs/demo/step-000000007.g1").exists() and not theirs.exists(), "another one went")
+    sh.run("list", "--trash", *STORE, out="^demo/7 ")
+    sh.run("undelete", "demo/7", *STORE, out="^restored demo/7$")
+    sh.run("why", "demo/7", *STORE, out=["^demo/7   kept$", "^demo/7   deleted "], not_out="demo@7")
+    sh.run("rm", "demo@7", *STORE, out="^deleted demo@7.g1, ")
+    check(sh.run("list", "--trash", "-q", *STORE).out == "demo@7.g1\n", "the step is also that of the other one")
+    sh.run("undelete", "demo@7.g1", *STORE, out="^restored ")
+
+
+def case_what_lies_in_a_save_that_lost_its_manifest_is_not_that_save(sh):
+    make_store(sh)
+    lost = sh.path("runs/demo/step-000000009.g3")
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4"), lost)
+    below = sh.path("runs/demo/step-000000010.g4")
+    shutil.copytree(sh.path("runs/demo/step-000000008.g2"), below / "inner")
+    for name, directory in (("demo@9", lost), ("demo@10", below)):
+        for word in (name, directory):
+            for words in (("verify", word), ("inspect", word), ("convert", word, "out")):
+                sh.run(*words, *STORE, code=13, err="manifest.json is missing")
+    sh.run("verify", "--all", *STORE, code=1, out=["^demo@9   INCOMPLETE", "^demo@10   INCOMPLETE", "2 ok · 0 damaged · 2 incomplete"])
+    sh.run("list", *STORE, out=["^demo +10 +incomplete", "^demo +9 +incomplete"])
+    sh.run("why", "demo@9", *STORE, out="^  state     incomplete")
+    sh.run("inspect", lost, "--from", "deepspeed", out="^deepspeed ")
+    check(not sh.path("out").exists(), "something was written")
+
+
+def case_in_a_given_store_a_run_may_be_a_path(sh):
+    make_store(sh)
+    for words in (("inspect", "runs/demo@7"), ("why", "runs/demo@7"), ("pin", "runs/demo@7"), ("unpin", sh.path("runs/demo@7")), ("rm", "-n", "./runs/demo@7")):
+        sh.run(*words, *STORE)
+    inside = ("env", "-C", sh.path("runs/demo/step-000000007.g1"))
+    for words in (("why", "."), ("pin", "."), ("unpin", "../step-000000007.g1/."), ("rm", "-n", "shards/..")):
+        sh.run(*words, launcher=inside, out="demo@7")
+
+
+def case_why_names_what_is_deleted_as_the_trash_does(sh):
+    make_store(sh)
+    sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "demo", "--step", "7", "--back-to", "6", "--metric", "loss=0.5")
+    sh.run("rm", "demo@7.g1", *STORE, out="^deleted demo@7.g1")
+    for name in ("demo@7", "demo@7.g1"):
+        sh.run("why", name, *STORE, out="^demo@7.g1   deleted ")
+    # Of several saves of a step, status says which.
+    sh.run("save", sh.checkpoint("safetensors/single"), *STORE, "--run", "demo", "--step", "7", "--metric", "loss=3")
+    run = next(r for r in sh.document("status", *STORE)["data"]["runs"] if r["run"] == "demo")
+    check((run["newest"], run["best"]["name"]) == ("demo@7", "demo@7.g3"), str(run))
+    newest = sh.path("runs/demo/step-000000007.g4")
+    for manifest in (newest / "manifest.json", newest / "index/manifest.json"):
+        manifest.unlink()
+    run = next(r for r in sh.document("status", *STORE)["data"]["runs"] if r["run"] == "demo")
+    check(run["newest"] == "demo@7.g3" and run["newest_directory"].endswith(".g3"), str(run))
+    sh.run("status", *STORE, out=r"^demo .* 7\.g3 .* 7\.g3 \(loss 0\.5\)")
+    directory = sh.path("runs/.ckpt/trash/demo/step-000000007.g1.json")
+    directory.write_text("no record")
+    sh.run("why", "demo@7.g1", *STORE, out="^demo@7.g1   in the trash; its deletion record is unreadable")
+
+
+def case_without_a_policy_why_tells_programs_as_much_as_people(sh):
+    make_store(sh)
+    one = sh.document("why", "demo@7", *STORE)["data"]["undecided"][0]
+    check((one["name"], one["step"], one["state"], one["why"]) == ("demo@7", 7, "complete", "the store has no policy"), str(one))
+    sh.run("why", "demo@best:los", *STORE, code=10, err=["no checkpoint of run 'demo' has the metric 'los'", "did you mean 'loss'"])
 
 
 if __name__ == "__main__":

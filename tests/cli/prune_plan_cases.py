@@ -174,5 +174,15 @@ def case_tsv_is_the_decisions_alone_with_sizes_in_bytes(sh):
     check([row.split("\t")[2] for row in rows[1:]] == ["keep", "delete"] and all(row.split("\t")[1].isdigit() for row in rows[1:]), str(rows))
 
 
+def case_a_tag_that_no_checkpoint_has_is_told(sh):
+    for step in (1, 2, 3):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", "store", "--run", "r", "--step", str(step))
+    words = ("prune", "--store", "store", "--keep-last", "1", "--keep-tag", "relaese")
+    sh.run(*words, out="^r +3 +1 +2 ", err="^warning: rule '.*': no checkpoint has the tag 'relaese'")
+    sh.run(*words, "-q", not_err="tag")  # the policy of a store in which nothing is tagged yet
+    sh.run("mark", "r@1", "--tag", "relaese", "--store", "store")
+    sh.run(*words, out="^r +3 +2 +1 ", not_err="tag")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -261,5 +261,24 @@ def case_checkpoints_of_other_tools_are_marked_and_removed(sh):
     check(sorted(p.name for p in run.iterdir()) == [f"global_step{n}" for n in (1, 2, 3)], "")
 
 
+def case_unpin_tells_of_other_pins(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "1")
+    sh.run("pin", "r@1", "--label", "paper", *AT)
+    for more, which in (((), "without a label"), (("--label", "papre"), "as 'papre'")):
+        sh.run("unpin", "r@1", *more, *AT, out=f"^r@1 was not pinned {which}; still pinned: paper$")
+    sh.run("pin", "r@1", *AT)
+    sh.run("unpin", "r@1", *AT, out="^unpinned r@1; still pinned: paper$")
+    sh.run("unpin", "r@1", "--label", "paper", *AT, out="^unpinned r@1$")
+    sh.run("unpin", "r@1", *AT, out="^r@1 was not pinned$")
+
+
+def case_no_store_is_made_among_a_stores_own_files(sh):
+    sh.run("save", sh.checkpoint("safetensors/single"), *AT, "--run", "r", "--step", "1")
+    for place in (".ckpt", ".ckpt/trash", ".ckpt/new"):
+        sh.run("save", sh.checkpoint("safetensors/single"), "--store", f"{AT[1]}/{place}", "--run", "q", "--step", "1", code=2,
+               err=r"\.ckpt is where a store keeps its own files")
+        check(not (sh.path(AT[1]) / place / "q").exists(), "a run")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -221,5 +221,29 @@ def case_help_touches_no_mpi_and_no_hdf5(sh):
     sh.run("--help", env={"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, out="^Usage")
 
 
+def case_an_empty_word_is_a_mistake_and_never_means_everything(sh):
+    store = ("--store", "s")
+    sh.run("save", sh.checkpoint("safetensors/single"), *store, "--run", "r", "--step", "1")
+    for words, error in ((("list", "--run", "", *store), "--run is empty"), (("status", "--run=", *store), "--run is empty"),
+                         (("next-save", "", *store), "ckpt next-save: an argument is empty"), (("undelete", "", *store), "an argument is empty"),
+                         (("verify", ""), "an argument is empty"), (("list", "--store", ""), "--store is empty"),
+                         (("inspect", "r@", *store), "r@: nothing after the '@'"), (("mark", "r@1", "--note", "", *store), "--note is empty"),
+                         (("prune", "--keep-tag", "", "--keep-last", "1", *store), "--keep-tag is empty")):
+        sh.run(*words, code=2, err=error)
+    sh.run("list", "-q", env={"CKPT_STORE": ""}, launcher=("env", "-C", sh.path("s")), out="^r@1$")  # as if it were not set
+
+
+def case_contradictions_are_refused(sh):
+    store = ("--store", "s")
+    sh.run("save", sh.checkpoint("safetensors/single"), *store, "--run", "r", "--step", "1")
+    for words, error in ((("list", "--tsv", "--csv"), "--tsv and --csv"), (("list", "-q", "--tsv"), "--quiet and --tsv"),
+                         (("mark", "r@1", "--tag", "x", "--remove-tag", "x"), "--tag x and --remove-tag x"),
+                         (("mark", "r@1", "--metric", "l=1", "--remove-metric", "l"), "--metric l and --remove-metric l"),
+                         (("mark", "r@1", "--note", "n", "--remove-note"), "--note and --remove-note")):
+        sh.run(*words, *store, code=2, err=f"{error} cannot be used together$")
+    check(not list(sh.path("s/r").rglob("marks/*")), "a mark was written")
+    sh.run("mark", "r@1", "--tag", "y", "--remove-tag", "x", *store, code=10, err="^error: r@1: no tag 'x'")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

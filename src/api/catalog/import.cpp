@@ -78,6 +78,7 @@ class Import final : RunTarget {
   Result<ImportReport> run() {
     CKPT_CHECK(check_run(request_.run));
     CKPT_CHECK(check_committed_place(request_.store));
+    CKPT_CHECK(check_not_internal(request_.store));
     if (io_.stat(request_.store)) CKPT_CHECK(check_outermost(io_, request_.store));
     if (step_ > kGreatestStep)
       return fail(Errc::usage, fmt::format("--step {}: greater than {}", step_, kGreatestStep));

@@ -14,6 +14,7 @@
 #include "catalog/index/names.hpp"
 #include "catalog/index/run_lineage.hpp"
 #include "catalog/policy_toml.hpp"
+#include "catalog/scan/lacks_files.hpp"
 #include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/inbox.hpp"
@@ -28,17 +29,12 @@ Deadline soon() {
   return std::chrono::steady_clock::now() + kPatience;
 }
 
-/// Newer checkpoints than the newest usable one of a run, for the user.
-Result<std::string> newer_unusable(FoundByName& found) {
+/// For the user: which it is of its run, where there are newer ones.
+Result<std::string> latest_note(FoundByName& found) {
   CKPT_TRY(const auto entries, select_entries(found.catalog.database(), {.run = found.entry.checkpoint.run}));
-  const catalog::ShortNames labels(entries);
-  NameList newer;
-  for (const catalog::Entry& entry : entries)
-    if (entry.checkpoint.state < catalog::State::committed &&
-        committed_before(found.entry.checkpoint, entry.checkpoint))
-      newer.add(labels.of(entry));
-  if (newer.count() == 0) return std::string();
-  return fmt::format("using {}; newer, but unfinished or damaged: {}", labels.of(found.entry), newer.text());
+  const std::string newer = newer_unusable(entries, found.entry);
+  if (newer.empty()) return newer;
+  return fmt::format("using {}; {}", catalog::ShortNames(entries).of(found.entry), newer);
 }
 
 /// A name of which the run is given by its path, such as runs/llama@5000 beside the store.
@@ -54,13 +50,18 @@ std::optional<NameByPath> name_by_path(Io& io, const std::string& word) {
   return NameByPath{.store = std::move(place.store), .name = place.run + word.substr(at)};
 }
 
+bool is_same_place(const std::string& a, const std::string& b) {
+  const auto first = real_path(a);
+  return first && first == real_path(b);
+}
+
 /// A name is looked up in the store that is given, else in the one that encloses the current directory, else, or where only a
-/// path is written so, in that of its run.
+/// path is written so, in that of its run. In a given store its run may be written as a path, too.
 NamedCheckpoint in_its_store(Io& io, const NamedCheckpoint& named) {
   const bool is_path = named.word.starts_with('/') || named.word.starts_with("./") || named.word.starts_with("../");
-  if (named.store_given || (!is_path && io.stat(join_path(named.store, kStoreDirectory)))) return named;
+  if (!named.store_given && !is_path && io.stat(join_path(named.store, kStoreDirectory))) return named;
   auto by_path = name_by_path(io, named.word);
-  if (!by_path) return named;
+  if (!by_path || (named.store_given && !is_same_place(named.store, by_path->store))) return named;
   NamedCheckpoint out = named;
   out.store = std::move(by_path->store);
   out.word = std::move(by_path->name);
@@ -69,6 +70,15 @@ NamedCheckpoint in_its_store(Io& io, const NamedCheckpoint& named) {
 }
 
 }  // namespace
+
+std::string newer_unusable(std::span<const catalog::Entry> entries, const catalog::Entry& used) {
+  const catalog::ShortNames labels(entries);
+  NameList newer;
+  for (const catalog::Entry& entry : entries)
+    if (entry.checkpoint.state < catalog::State::committed && committed_before(used.checkpoint, entry.checkpoint))
+      newer.add(fmt::format("{} ({})", labels.of(entry), catalog::listed_state(entry)));
+  return newer.count() == 0 ? std::string() : "newer, but not usable: " + newer.text();
+}
 
 std::vector<catalog::Policy> policies_in(Io& io, const std::string& store) {
   const auto text = read_small_file(io, join_path(store, kPolicyFile), kMostPolicyBytes);
@@ -93,8 +103,11 @@ Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const 
       .births = [&](const std::string& run) { return catalog::births_of_run(io, catalog, run); }};
   auto entry = catalog::find_checkpoint(catalog.database(), name, naming);
   const std::size_t at = catalog::find_separator(name);
-  if (!entry && entry.error().code == Errc::not_found && at != std::string::npos && at > 0)
-    CKPT_CHECK(check_readable(io, catalog.store(), name.substr(0, at)));
+  const std::size_t run_bytes = at != std::string::npos ? at : name.rfind('/');
+  const std::string run = run_bytes == std::string::npos ? std::string() : name.substr(0, run_bytes);
+  const bool is_of_only_run = at == 0;
+  if (is_of_only_run || (!entry && entry.error().code == Errc::not_found))
+    CKPT_CHECK(check_seen(catalog, std::span(&run, run.empty() ? 0U : 1U)));
   return entry;
 }
 
@@ -117,13 +130,20 @@ Result<std::optional<FoundByName>> find_by_name(Io& io, const NamedCheckpoint& a
   return fail(std::move(error));
 }
 
-Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
-  CKPT_TRY(const auto found, find_by_name(io, named));
-  if (found) return found->path();
-  // RUN, or RUN/DIRECTORY as other outputs of the store have it.
+namespace {
+
+/// The word, or RUN or RUN/DIRECTORY in the store, as its other outputs have it.
+std::string path_in_store(Io& io, const NamedCheckpoint& named) {
   const std::string in_store = join_path(named.store, named.word);
   const bool may_be_there = named.store_given && !named.word.empty() && named.word.front() != '/';
   return may_be_there && !io.stat(named.word) && io.stat(in_store) ? in_store : named.word;
+}
+
+}  // namespace
+
+Result<std::string> find_path(Io& io, const NamedCheckpoint& named) {
+  CKPT_TRY(const auto found, find_by_name(io, named));
+  return found ? found->path() : path_in_store(io, named);
 }
 
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named) {
@@ -153,16 +173,19 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
   std::optional<std::string> root;
   if (store_given) root = *here;
   for (std::string& word : out.names) {
-    if (auto by_path = store_given ? std::nullopt : name_by_path(io, word)) {
+    if (auto by_path = name_by_path(io, word)) {
       const std::string found = real_path(by_path->store).value_or(by_path->store);
-      if (found != *here) {
+      if (!store_given && found != *here) {
         CKPT_CHECK(same_store(root, found, word));
         root = found;
+      }
+      if (!store_given || found == *here) {
         word = std::move(by_path->name);
         continue;
       }
     }
-    const std::string path = join_path(word, "");
+    std::string path = join_path(word, "");
+    if (base_name(path) == "." || base_name(path) == "..") path = real_path(path).value_or(path);
     const auto run = word.empty() || !io.stat(path) ? std::nullopt : real_path(parent_path(path));
     if (!run) continue;
     std::string found = root.value_or("");
@@ -191,14 +214,15 @@ Result<NamesInStore> names_in_store(Io& io, const std::string& store, bool store
 
 Result<FoundSource> find_source(Session& session, const NamedCheckpoint& named) {
   const auto find = [&]() -> Result<FoundSource> {
-    if (named.word.ends_with("@latest")) {
-      CKPT_TRY(auto found, find_by_name(session.io, named));
-      if (!found) return FoundSource{.path = named.word};
-      CKPT_TRY(std::string note, newer_unusable(*found));
-      return FoundSource{.path = found->path(), .note = std::move(note)};
+    CKPT_TRY(auto found, find_by_name(session.io, named));
+    if (found) {  // it is this one, whatever else lies in its directory
+      FoundSource out{.path = found->path()};
+      if (!named.word.ends_with("@latest")) return out;
+      CKPT_TRY(out.note, latest_note(*found));
+      return out;
     }
-    CKPT_TRY(const std::string path, find_path(session.io, named));
-    if (named.exact) return FoundSource{.path = path};
+    std::string path = path_in_store(session.io, named);
+    if (named.exact) return FoundSource{.path = std::move(path)};
     return newest_at(session.io, path, named.now);
   };
   if (session.comm.ranks() == 1) return find();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ Result<std::string> find_path(Io& io, const NamedCheckpoint& named);
 
 /// Collective: rank 0 searches, and all ranks get its result.
 Result<std::string> find_path(Session& session, const NamedCheckpoint& named);
+
+/// "newer, but not usable: llama@30 (damaged)": of the entries of its run; "" if there is none.
+std::string newer_unusable(std::span<const catalog::Entry> entries, const catalog::Entry& used);
 
 /// The policies of STORE/ckpt.toml; none if there is no such file, or it cannot be read.
 std::vector<catalog::Policy> policies_in(Io& io, const std::string& store);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <span>
 
+#include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/catalog.hpp"
@@ -76,7 +78,14 @@ Result<NextSaveReport> next_save(Io& io, const NextSaveRequest& request) {
   out.warnings = index.warnings();
   CKPT_TRY(const std::vector<catalog::Entry> entries, select_entries(index.database(), {.run = request.run}));
   if (entries.empty()) out.warnings.push_back(fmt::format("{}: no checkpoint of this run yet", request.run));
-  if (const catalog::Entry* last = last_save(entries, request.step)) out.last = *last;
+  if (entries.empty()) CKPT_CHECK(check_seen(index, std::span(&request.run, 1)));
+  if (const catalog::Entry* last = last_save(entries, request.step)) {
+    out.last = *last;
+    const std::string newer = newer_unusable(entries, *last);
+    if (!newer.empty()) out.warnings.push_back(newer);
+  } else if (!entries.empty()) {
+    out.warnings.push_back(fmt::format("{}: none of its {} checkpoints can be used", request.run, entries.size()));
+  }
   out.rolled_back = request.step && std::any_of(entries.begin(), entries.end(), [&](const catalog::Entry& entry) {
                       return entry.checkpoint.step > *request.step;
                     });

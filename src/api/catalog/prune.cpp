@@ -102,6 +102,7 @@ struct Scanned {
   std::vector<catalog::OwnPlace> own{};                   ///< of ours, of all runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
+  bool saw_all = true;
 };
 
 /// STORE/RUN/NAME, as a shell completes it, is RUN/NAME.
@@ -117,7 +118,7 @@ std::string without_store(const std::string& store, const std::string& name) {
 Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
   const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
-  Scanned out{.warnings = catalog.warnings()};
+  Scanned out{.warnings = catalog.warnings(), .saw_all = unread_among(catalog, request.runs).empty()};
   catalog::Query query;
   const auto note_own = [&](const Entry& entry) {
     const catalog::Checkpoint& one = entry.checkpoint;
@@ -139,6 +140,7 @@ Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest&
   for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
   if (request.runs.empty()) std::ranges::for_each(out.entries, note_own);
+  CKPT_CHECK(check_seen(catalog, request.runs, out.runs));
   for (Entry& entry : out.entries) {
     for (const std::string& gone : catalog::drop_ownerless(io, store, entry)) {
       out.warnings.push_back(
@@ -479,6 +481,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   if (request.include_damaged) plan.known_as += " with --include-damaged";
   for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
   plan.warnings = std::move(scanned.warnings);
+  plan.saw_all = scanned.saw_all;
   for (const catalog::Policy& policy : plan.policies.policies) {
     PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
     const auto seen = known.fingerprints.find(plan.known_as);

@@ -80,6 +80,7 @@ struct PrunePlan {
   std::vector<std::string> directories{};          ///< of the store: runs, and directories that hold or may hold runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
+  bool saw_all = true;  ///< false: a run could not be read, and its checkpoints are not among these
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save

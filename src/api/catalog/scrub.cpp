@@ -41,10 +41,12 @@ bool is_wanted(const ScrubRequest& request, const Entry& entry) {
 }
 
 /// A requested run that does not exist is an error, not an empty answer.
-Result<> check_runs(Io& io, const ScrubRequest& request, const std::vector<Entry>& entries) {
+Result<> check_runs(Io& io, const ScrubRequest& request, const catalog::Catalog& catalog,
+                    const std::vector<Entry>& entries) {
   std::vector<std::string> known;
   for (const Entry& entry : entries)
     if (known.empty() || known.back() != entry.checkpoint.run) known.push_back(entry.checkpoint.run);
+  CKPT_CHECK(check_seen(catalog, request.runs, known));
   for (const std::string& glob : request.runs) {
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
@@ -303,6 +305,10 @@ std::uint64_t ScrubReport::count(ScrubVerdict verdict) const {
       std::ranges::count_if(items, [&](const ScrubItem& item) { return item.verdict == verdict; }));
 }
 
+std::uint64_t ScrubReport::checked() const {
+  return count(ScrubVerdict::intact) + count(ScrubVerdict::damaged) + count(ScrubVerdict::incomplete);
+}
+
 std::optional<catalog::Time> last_scrub(const Entry& entry) {
   std::optional<catalog::Time> out = entry.last(Mark::Kind::verified);
   for (const Mark& mark : entry.marks) {
@@ -337,10 +343,10 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   {
     CKPT_TRY(catalog::Catalog catalog, open_catalog(session.io, request.store, catalog::Trust::nothing_unseen, now));
     out.warnings = catalog.warnings();
-    out.saw_all = catalog.refreshed().warnings.empty();
+    out.saw_all = unread_among(catalog, request.runs).empty();
     CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
+    CKPT_CHECK(check_runs(session.io, request, catalog, entries));
   }
-  CKPT_CHECK(check_runs(session.io, request, entries));
   const catalog::ShortNames names(entries);
   std::vector<Turn> turns = turns_of(std::move(entries), request, now);
   out.total = turns.size();

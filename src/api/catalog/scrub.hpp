@@ -58,6 +58,7 @@ struct ScrubReport {
   std::vector<std::string> warnings{};
   bool saw_all = true;  ///< false: a run could not be read, and its checkpoints are not among these
   std::uint64_t count(ScrubVerdict verdict) const;
+  std::uint64_t checked() const;  ///< with a verdict about the checkpoint
 };
 
 /// Continues after damaged or unreadable checkpoints. It holds a reader's lease while it

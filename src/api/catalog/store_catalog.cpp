@@ -51,13 +51,18 @@ bool is_in_state(const Entry& entry, std::string_view state) {
          (state == "damaged" && (word == "incomplete" || word == "repairable"));
 }
 
+/// "" means all.
+std::span<const std::string> asked_runs(const std::string& run) {
+  return {&run, run.empty() ? 0U : 1U};
+}
+
 /// A run that is not there is mistyped.
-Result<> check_run(Io& io, catalog::Catalog& catalog, const std::string& store, const std::string& run) {
+Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
   CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : runs) names.push_back(summary.run);
   if (std::ranges::find(names, run) != names.end()) return {};
-  CKPT_CHECK(check_readable(io, store, run));
+  CKPT_CHECK(check_seen(catalog, std::span(&run, 1)));
   const auto near = nearest(run, names);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
@@ -116,9 +121,31 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
   return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
 }
 
-Result<> check_readable(Io& io, const std::string& store, const std::string& run) {
-  const auto listed = io.list(catalog::run_path(store, run));
-  if (!listed && listed.error().code == Errc::io) return fail(listed.error());
+std::vector<catalog::Unread> unread_among(const catalog::Catalog& catalog, std::span<const std::string> runs) {
+  std::vector<catalog::Unread> out;
+  for (const catalog::Unread& one : catalog.refreshed().unread) {
+    const std::string within = one.run + "/";
+    const auto concerns = [&](const std::string& glob) {
+      const std::string plain = glob.substr(0, glob.find_first_of("*?["));
+      return glob == one.run || plain.starts_with(within) || (has_wildcard(glob) && within.starts_with(plain));
+    };
+    if (runs.empty() || std::ranges::any_of(runs, concerns)) out.push_back(one);
+  }
+  return out;
+}
+
+Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs) {
+  auto unread = unread_among(catalog, runs);
+  if (unread.empty()) return {};
+  return fail(std::move(unread.front().error));
+}
+
+Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs,
+                    std::span<const std::string> known) {
+  for (const std::string& run : runs) {
+    if (has_wildcard(run) || std::ranges::find(known, run) != known.end()) continue;
+    CKPT_CHECK(check_seen(catalog, std::span(&run, 1)));
+  }
   return {};
 }
 
@@ -134,11 +161,16 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   if (!query.run.empty() && !has_wildcard(query.run)) rows.run = query.run;
   catalog::Lineages lineages(io, catalog, rows.run.value_or(""));
   const bool is_by_state = !query.state.empty() || query.where;
+  bool is_sure = true;  // of each, whether it passes
   const bool is_filtered = !query.state.empty() || !query.tag.empty() || query.where || query.since;
   if (is_filtered || (!query.run.empty() && !rows.run)) {
     rows.passes = [&](Entry& entry) {
       out.names.add(entry);
       if (is_by_state) lineages.note(entry);
+      if ((!query.tag.empty() || query.where) && entry.checkpoint.marks_unreadable) {
+        out.warnings.push_back(fmt::format("{}: its marks cannot be read: {}", entry.path(query.store), entry.reason));
+        is_sure = false;
+      }
       if (!query.tag.empty() && std::ranges::find(entry.checkpoint.tags, query.tag) == entry.checkpoint.tags.end())
         return false;
       if (!query.state.empty() && !is_in_state(entry, query.state)) return false;
@@ -150,9 +182,9 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), rows));
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
   if (!is_by_state) std::ranges::for_each(out.entries, [&](Entry& entry) { lineages.note(entry); });
-  std::ranges::move(lineages.warnings(), std::back_inserter(out.warnings));
-  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(io, catalog, query.store, *rows.run));
-  out.saw_all = catalog.refreshed().warnings.empty() || (rows.run && check_readable(io, query.store, *rows.run));
+  std::ranges::copy(lineages.warnings(), std::back_inserter(out.warnings));
+  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
+  out.saw_all = is_sure && lineages.warnings().empty() && unread_among(catalog, asked_runs(query.run)).empty();
   if (!rows.passes) out.names = catalog::ShortNames(out.entries);
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
@@ -161,6 +193,25 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
 }
 
 namespace {
+
+/// Its name in outputs.
+Result<std::string> label_of(catalog::Catalog& catalog, const Entry& entry) {
+  const catalog::Checkpoint& one = entry.checkpoint;
+  CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = one.run, .step = one.step}));
+  return catalog::ShortNames(saves).of(entry);
+}
+
+/// The summary's newest becomes RUN@latest: it does not know what is superseded. Returns its name; "" if there is none.
+Result<std::string> take_latest(Io& io, catalog::Catalog& catalog, catalog::RunSummary& run) {
+  if (!run.newest) return std::string();
+  if (!run.went_back && !run.newest->shares_step) return catalog::short_name(run.run, run.newest->step);
+  const auto latest = find_in_catalog(io, catalog, run.run + "@latest");
+  if (!latest && latest.error().code != Errc::not_found) return fail(latest.error());
+  run.newest.reset();
+  if (!latest) return std::string();
+  run.newest = {.name = latest->name, .step = latest->checkpoint.step, .created = latest->checkpoint.created};
+  return label_of(catalog, *latest);
+}
 
 Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& catalog,
                                                      const std::vector<catalog::Policy>& policies,
@@ -177,8 +228,10 @@ Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& c
                         .metric = rule->metric,
                         .value = rule->higher ? found->highest : found->lowest,
                         .step = rule->higher ? found->highest_step : found->lowest_step};
-  if (!run.went_back) return out;
-  // The summary does not know what is superseded.
+  CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = run.run, .step = out.step}));
+  out.name = catalog::short_name(run.run, out.step);
+  // The summary knows neither what is superseded, nor which save of a step it is.
+  if (!run.went_back && saves.size() == 1) return out;
   const auto best =
       find_in_catalog(io, catalog, fmt::format("{}@best:{}:{}", run.run, rule->metric, rule->higher ? "max" : "min"));
   if (!best)
@@ -186,6 +239,7 @@ Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& c
                                                 : fail(best.error());
   out.value = *catalog::find_metric(best->checkpoint, rule->metric);
   out.step = best->checkpoint.step;
+  CKPT_TRY(out.name, label_of(catalog, *best));
   return out;
 }
 
@@ -196,12 +250,15 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, catalog::Trust::notes, now, memory_bytes));
   StoreStatus out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
+  for (catalog::RunSummary& summary : out.runs) {
+    CKPT_TRY(out.newest[summary.run], take_latest(io, catalog, summary));
+  }
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
   if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
   if (auto trash = catalog::measure_indexed_trash(io, store, catalog.database(), run, now))
     out.trash = *trash;
   else
-    out.warnings.push_back(trash.error().message);
+    out.trash_unread = trash.error().message;
   if (auto readers = store_readers(io, store))
     out.readers = *std::move(readers);
   else
@@ -220,13 +277,14 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
     CKPT_TRY(auto best, best_of_run(io, catalog, policies, summary));
     if (best) out.bests.push_back(*std::move(best));
   }
-  out.saw_all = catalog.refreshed().warnings.empty() || (!run.empty() && check_readable(io, store, run));
+  const auto runs_asked = asked_runs(run);
+  out.saw_all = out.trash_unread.empty() && unread_among(catalog, runs_asked).empty();
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
   std::erase_if(out.runs, [&](const catalog::RunSummary& summary) { return summary.run != run; });
   if (!out.runs.empty()) return out;
-  CKPT_CHECK(check_readable(io, store, run));
+  CKPT_CHECK(check_seen(catalog, runs_asked));
   const auto near = nearest(run, names);
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
@@ -253,7 +311,7 @@ Result<> apply_change(Io& io, const std::string& marks, const MarkChange& change
 }
 
 /// Whether a mark to remove is there.
-Result<> check_removal(const Entry& entry, const catalog::Mark& mark) {
+Result<> check_removal(const Entry& entry, const std::string& label, const catalog::Mark& mark) {
   std::vector<std::string> names;
   for (const catalog::Mark& other : entry.marks) {
     if (other.kind == mark.kind) names.push_back(other.name);
@@ -263,11 +321,11 @@ Result<> check_removal(const Entry& entry, const catalog::Mark& mark) {
                                              : fmt::format("no {} '{}'", catalog::kind_name(mark.kind), mark.name);
   if (mark.kind == catalog::Mark::Kind::metric && find_metric(entry.checkpoint, mark.name) != nullptr)
     return fail({.code = Errc::usage,
-                 .message = fmt::format("{}: the metric '{}' was saved with the checkpoint", entry.name, mark.name),
+                 .message = fmt::format("{}: the metric '{}' was saved with the checkpoint", label, mark.name),
                  .hint = fmt::format("--metric {}=X overrides it", mark.name)});
   const auto near = nearest(mark.name, names);
   return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: {}", entry.name, what),
+               .message = fmt::format("{}: {}", label, what),
                .hint = near ? fmt::format("did you mean '{}'?", *near) : std::string()});
 }
 
@@ -275,7 +333,7 @@ Result<> check_removal(const Entry& entry, const catalog::Mark& mark) {
 Result<MarkReport> apply_changes(Io& io, const MarksRequest& request, MarkReport out, bool checks) {
   out.path = out.entry.path(request.store);
   for (const MarkChange& change : request.changes) {
-    if (checks && change.remove) CKPT_CHECK(check_removal(out.entry, change.mark));
+    if (checks && change.remove) CKPT_CHECK(check_removal(out.entry, out.label, change.mark));
   }
   if (out.entry.checkpoint.single_file)
     return fail({.code = Errc::unsupported,
@@ -309,9 +367,7 @@ Result<MarkReport> change_checkpoint(Io& io, const MarksRequest& request, bool c
     CKPT_TRY(catalog::Catalog catalog, open_catalog(io, request.store, catalog::Trust::notes, request.now));
     found.warnings = catalog.warnings();
     CKPT_TRY(found.entry, find_in_catalog(io, catalog, request.checkpoint));
-    const catalog::Checkpoint& one = found.entry.checkpoint;
-    CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = one.run, .step = one.step}));
-    found.label = catalog::ShortNames(saves).of(found.entry);
+    CKPT_TRY(found.label, label_of(catalog, found.entry));
   }
   return apply_changes(io, request, std::move(found), checks);
 }

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,9 +35,14 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
 /// For scans: the names that all formats supply, and the detection that `inspect` uses.
 catalog::OtherTools other_tools();
 
-/// Of a run that the catalog lacks: whether its directory is there, but cannot be read.
-/// errors  io: so it is
-Result<> check_readable(Io& io, const std::string& store, const std::string& run);
+/// Of the directories that could not be listed, those that a run of these globs (none: any run) may be, or lie in.
+std::vector<catalog::Unread> unread_among(const catalog::Catalog& catalog, std::span<const std::string> runs);
+/// Of runs (globs; none: any) of which the catalog has nothing: whether that is for want of looking.
+/// errors  that of the directory
+Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs);
+/// The same of those among them that are names, and not `known`.
+Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs,
+                    std::span<const std::string> known);
 
 /// ckpt list.
 struct CatalogQuery {
@@ -70,10 +77,12 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query);
 
 /// ckpt status.
 struct StoreStatus {
-  std::vector<catalog::RunSummary> runs{};
+  std::vector<catalog::RunSummary> runs{};      ///< their newest: RUN@latest
+  std::map<std::string, std::string> newest{};  ///< its name in outputs, by run; "": none can be used
   std::uint64_t free_bytes = 0;
   catalog::Recycled recycled{};  ///< not free: waits for the next save
   catalog::InTrash trash{};      ///< not free either; of the run asked for
+  std::string trash_unread{};    ///< why `trash` is unknown
   /// How the newest demoted checkpoint of each run lost its optimizer, if there is a record: they are kept for a year.
   std::vector<catalog::TrashEntry> demotions{};
   const catalog::TrashEntry* demotion_of(const std::string& run) const;
@@ -87,6 +96,7 @@ struct StoreStatus {
     std::string metric{};
     double value = 0;
     std::uint64_t step = 0;
+    std::string name{};  ///< in outputs: catalog::ShortNames
   };
   std::vector<Best> bests{};
   const Best* best_of(const std::string& run) const;

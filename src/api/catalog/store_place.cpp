@@ -9,6 +9,7 @@
 #include "engine/io/real_path.hpp"
 #include "engine/store/held_store.hpp"
 #include "engine/store/holds_store.hpp"
+#include "engine/store/inbox.hpp"
 #include "engine/store/run_directory.hpp"
 
 namespace ckpt {
@@ -60,11 +61,23 @@ Result<> check_no_stores(std::span<const std::string> runs) {
   return {};
 }
 
+Result<> check_not_internal(const std::string& store) {
+  const std::string inside = fmt::format("/{}/", kStoreDirectory);
+  const std::string path = "/" + join_path(real_path(store).value_or(store), "") + "/";
+  const std::size_t at = path.find(inside);
+  if (at == std::string::npos) return {};
+  return fail({.code = Errc::usage,
+               .message = fmt::format("{}: {} is where a store keeps its own files", store, kStoreDirectory),
+               .file = store,
+               .hint = "give the directory above it with --store"});
+}
+
 Result<> check_outermost(Io& io, const std::string& store) {
   if (const auto there = io.stat(store); !there && there.error().code == Errc::not_found)
     return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
   if (const auto whole = real_path(store); whole && without_checkpoint(*whole) != *whole)
     return fail({.code = Errc::usage, .message = store + ": is or lies in a checkpoint", .file = store});
+  CKPT_CHECK(check_not_internal(store));
   CKPT_TRY(const std::string around, store_around(io, store));
   if (around.empty()) return {};
   return fail({.code = Errc::usage,

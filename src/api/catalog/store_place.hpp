@@ -22,6 +22,10 @@ StorePlace place_here();
 /// errors  not_found
 Result<> check_no_stores(std::span<const std::string> runs);
 
+/// A new store is not made among a store's own files.
+/// errors  usage: the path is .ckpt, or below one
+Result<> check_not_internal(const std::string& store);
+
 /// Refuses to treat a directory in a store, such as a run, or in a checkpoint as a store of its own: it would get a trash
 /// that no other command on the store sees.
 /// errors  usage; not_found: no such directory; io

@@ -165,7 +165,8 @@ struct Wanted {
 };
 
 Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteRequest& request,
-                           const std::vector<TrashEntry>& trash, UndeleteReport& out) {
+                           const std::vector<TrashEntry>& trash, const std::vector<Error>& unread,
+                           UndeleteReport& out) {
   Wanted wanted;
   const auto in_time = [&](const TrashEntry& entry) {
     return !request.since || (entry.recorded && entry.record.deleted >= *request.since);
@@ -189,7 +190,7 @@ Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteReque
       in_place = find_restored(io, store, trash, name);
       if (!in_place) in_place = find_in_run(io, store, name);
     }
-    if (!in_place) return fail(std::move(found).error());
+    if (!in_place) return fail(unread.empty() ? std::move(found).error() : unread.front());
     out.in_place.push_back(*std::move(in_place));
   }
   return wanted;
@@ -211,15 +212,17 @@ void pin_restored(Io& io, const std::string& store, const UndeleteRequest& reque
 Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   const std::string store = join_path(request.store, "");
   CKPT_CHECK(io.stat(store));
-  CKPT_TRY(const auto first, catalog::list_trash(io, store));
+  catalog::TrashFaults faults;
+  CKPT_TRY(const auto first, catalog::list_trash(io, store, catalog::TrashScope::all, &faults));
   UndeleteReport out;
-  CKPT_TRY(const Wanted wanted, find_wanted(io, store, request, first, out));
+  CKPT_TRY(const Wanted wanted, find_wanted(io, store, request, first, faults.unread, out));
+  if (request.names.empty()) out.unread = faults.unread;
   if (wanted.entries.empty()) return out;
   CKPT_TRY(const auto trash,
            Deleter::open(io, store, std::chrono::steady_clock::now() + request.lock_timeout, foreign_names()));
   for (std::size_t i = 0; i < wanted.entries.size(); ++i) {
     const TrashEntry& one = wanted.entries[i];
-    CKPT_TRY(const auto entries, catalog::list_trash(io, store));
+    CKPT_TRY(const auto entries, catalog::list_trash(io, store, catalog::TrashScope::all, &faults));
     TrashEntry back = one;
     back.record.state = catalog::TrashRecord::State::restored;
     back.record.changed = request.now;
@@ -240,8 +243,19 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
     }
   }
   pin_restored(io, store, request, out);
-  catalog::note_shared_steps(io, store, out.restored);
-  catalog::note_shared_steps(io, store, out.in_place);
+  catalog::note_shared_steps(io, store, out.restored, foreign_names());
+  catalog::note_shared_steps(io, store, out.in_place, foreign_names());
+  return out;
+}
+
+Result<TrashListing> list_deleted(Io& io, const std::string& store) {
+  CKPT_CHECK(io.stat(store));
+  TrashListing out;
+  catalog::TrashFaults faults;
+  CKPT_TRY(out.entries, catalog::list_trash(io, store, catalog::TrashScope::present, &faults));
+  std::erase_if(out.entries, [](const TrashEntry& entry) { return !entry.present; });
+  catalog::note_shared_steps(io, store, out.entries, foreign_names());
+  out.unread = std::move(faults.unread);
   return out;
 }
 

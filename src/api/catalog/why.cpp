@@ -8,6 +8,7 @@
 #include "api/catalog/store_catalog.hpp"
 #include "api/catalog/undelete.hpp"
 #include "catalog/index/names.hpp"
+#include "convert/foreign_names.hpp"
 
 namespace ckpt {
 namespace {
@@ -17,16 +18,16 @@ bool has_policy(Io& io, const PruneRequest& request) {
   return policies || policies.error().code != Errc::not_found;
 }
 
-/// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged. `hint`: of a name that the
-/// store does not have, the nearest.
-Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name, std::string& hint) {
+/// RUN@latest, RUN@best, RUN@TAG: the checkpoint of that name; any other name is unchanged. `unknown`: of a name that
+/// the store does not have, why.
+Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::string& name, Error& unknown) {
   if (catalog::find_separator(name) == std::string::npos) return name;
   auto catalog = open_catalog(io, request.store, catalog::Trust::notes, request.now);
   if (!catalog) return name;
   const auto entry = find_in_catalog(io, *catalog, name);
   // Without RUN, of several runs; or a run that cannot be read.
   if (!entry && entry.error().code != Errc::not_found) return fail(entry.error());
-  if (!entry) hint = entry.error().hint;
+  if (!entry) unknown = entry.error();
   return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
              ? join_path(entry->checkpoint.run, entry->name)
              : name;
@@ -35,8 +36,10 @@ Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::str
 }  // namespace
 
 Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, const std::string& asked) {
-  std::string hint = "use RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix";
-  CKPT_TRY(const std::string name, meant_by(session.io, request, asked, hint));
+  Error unknown{.code = Errc::not_found,
+                .message = asked + ": no such checkpoint",
+                .hint = "use RUN@STEP, RUN@latest, RUN@best, RUN@TAG, RUN/DIRECTORY or an id prefix"};
+  CKPT_TRY(const std::string name, meant_by(session.io, request, asked, unknown));
   WhyReport out;
   request.runs.clear();
   const bool decided = has_policy(session.io, request);
@@ -52,10 +55,10 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
         out.live.emplace_back(p, i);
       } else {
         catalog::Decision held{.blockers = part.retention.decisions[i].blockers};
-        out.ruleless.push_back({.path = part.entries[i].path(plan.store),
+        out.ruleless.push_back({.entry = part.entries[i],
                                 .label = names.of(part.entries[i]),
-                                .held = why_kept(held, one, part.checkpoints, part.policy),
-                                .damage = part.entries[i].reason});
+                                .held = why_kept(held, one, part.checkpoints, part.policy)});
+        out.ruleless.back().entry.checkpoint.superseded = part.retention.decisions[i].superseded;
       }
     }
   }
@@ -64,15 +67,15 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
     const catalog::Checkpoint& one = entry.checkpoint;
     if (names_checkpoint(name, one.run, entry.name, one.step, one.id)) {
       const auto nearer = plan.elsewhere.find(one.run);
-      out.ruleless.push_back({.path = entry.path(plan.store),
+      out.ruleless.push_back({.entry = entry,
                               .label = names.of(entry),
                               .held = nearer == plan.elsewhere.end()
                                           ? std::string()
-                                          : "its run is governed by " + join_path(nearer->second, kPolicyFile),
-                              .damage = entry.reason});
+                                          : "its run is governed by " + join_path(nearer->second, kPolicyFile)});
     }
   }
-  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  CKPT_TRY(auto trash, catalog::list_trash(session.io, plan.store));
+  catalog::note_shared_steps(session.io, plan.store, trash, foreign_names());
   for (const catalog::TrashEntry& entry : trash) {
     if (names_checkpoint(name, entry.run, entry.name, entry.record.step, entry.record.id)) out.history.push_back(entry);
   }
@@ -80,10 +83,10 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
     return a.record.deleted < b.record.deleted;
   });
   if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
-    return fail({.code = Errc::not_found,
-                 .message = fmt::format("{}: no such checkpoint in {}, nor in its trash", name, plan.store),
-                 .hint = std::move(hint)});
+    unknown.message += fmt::format("; nor is it in the trash of {}", plan.store);
+    return fail(std::move(unknown));
   }
+  out.store = plan.store;
   if (decided) out.plan = std::move(plan);
   return out;
 }

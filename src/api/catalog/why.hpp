@@ -10,12 +10,12 @@
 namespace ckpt {
 
 struct WhyReport {
+  std::string store{};
   struct Ruleless {
-    std::string path;
-    std::string label;     ///< as ShortNames gives it
-    std::string held{};    ///< what protects it from any policy: "pinned by ana"; only where the store has none; or
-                           ///< which policy does
-    std::string damage{};  ///< what is wrong with it
+    catalog::Entry entry;
+    std::string label;   ///< as ShortNames gives it
+    std::string held{};  ///< what protects it from any policy: "pinned by ana"; only where the store has none; or which
+                         ///< policy does
   };
   std::optional<PrunePlan> plan{};                          ///< nothing if the store has no policy
   std::vector<std::pair<std::size_t, std::size_t>> live{};  ///< part and entry of the plan, newest last

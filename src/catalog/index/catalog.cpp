@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "catalog/index/sqlite.hpp"
@@ -66,6 +68,16 @@ Result<bool> holds_own(Io& io, const std::string& store, Database& database) {
   });
 }
 
+/// What is in a directory that cannot be listed goes without saying.
+std::vector<std::string> warnings_of(const std::vector<Unread>& unread) {
+  std::vector<std::string> out;
+  for (const Unread& one : unread) {
+    const auto holds_it = [&](const Unread& other) { return one.run.starts_with(other.run + "/"); };
+    if (std::ranges::none_of(unread, holds_it)) out.push_back(one.error.message);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string catalog_file(const std::string& store) {
@@ -93,7 +105,7 @@ Result<Catalog> Catalog::open_scanned(Io& io, const std::string& store, const Op
   out.indexed_ = false;
   CKPT_TRY(out.refreshed_,
            refresh(io, store, out.database_, options.tools, Trust::nothing, options.now, options.manifest_bytes));
-  out.warnings_ = out.refreshed_.warnings;
+  out.warnings_ = warnings_of(out.refreshed_.unread);
   return out;
 }
 
@@ -116,9 +128,8 @@ Result<Catalog> Catalog::open(Io& io, const std::string& store, const Options& o
     indexed = open_indexed(io, store, options);
   }
   if (indexed) {
+    std::ranges::move(warnings_of(indexed->refreshed_.unread), std::back_inserter(warnings));
     indexed->warnings_ = std::move(warnings);
-    indexed->warnings_.insert(indexed->warnings_.end(), indexed->refreshed_.warnings.begin(),
-                              indexed->refreshed_.warnings.end());
     return indexed;
   }
   warnings.push_back(indexed.error().message + "; the directories were scanned instead");

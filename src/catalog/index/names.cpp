@@ -26,10 +26,6 @@ constexpr std::size_t kCandidatesShown = 10;
 constexpr std::string_view kLatest = "latest";
 constexpr std::string_view kBest = "best";
 
-std::string full_name(const Entry& entry) {
-  return entry.checkpoint.run + "@" + entry.name;
-}
-
 tl::unexpected<Error> unknown(const std::string& name, const std::string& reason, std::string hint = {}) {
   return fail({.code = Errc::not_found,
                .message = fmt::format("{}: {}", name, reason),
@@ -141,14 +137,26 @@ Result<Entry> by_step(Database& database, const std::string& name, const std::st
   });
 }
 
+/// Marks say which is meant, and those of this one cannot be read.
+Error unread_marks(const std::string& name, const Entry& entry) {
+  return {.code = Errc::io,
+          .message = fmt::format("{}: the marks of {} cannot be read: {}", name,
+                                 short_name(entry.checkpoint.run, entry.checkpoint.step), entry.reason),
+          .hint = "name a checkpoint by its step"};
+}
+
 Result<Entry> by_metric(Database& database, const std::string& name, const std::string& run, std::string metric,
                         std::optional<bool> is_higher, const Naming& naming) {
   CKPT_TRY(const Lineage lineage, lineage_of_run(database, run, naming));
-  CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = [&](const Entry& entry) {
-                                                     const Checkpoint& one = entry.checkpoint;
-                                                     return !one.metrics.empty() && one.state >= State::committed &&
-                                                            !lineage.supersedes(one.series, one.step);
-                                                   }}));
+  std::optional<Error> unread;
+  const auto may_be_best = [&](const Entry& entry) {
+    const Checkpoint& one = entry.checkpoint;
+    if (one.state < State::committed || lineage.supersedes(one.series, one.step)) return false;
+    if (one.marks_unreadable && !unread) unread = unread_marks(name, entry);
+    return !one.metrics.empty();
+  };
+  CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = may_be_best}));
+  if (unread) return fail(*std::move(unread));
   std::set<std::string> metrics;
   for (const Entry& entry : entries)
     for (const auto& [key, value] : entry.checkpoint.metrics) metrics.insert(key);
@@ -186,6 +194,10 @@ Result<Entry> by_tag(Database& database, const std::string& name, const std::str
   if (entries.size() > 1) return several(database, name, entries);
   CKPT_TRY(entries, select_entries(database, {.run = run, .name = tag}));
   if (!entries.empty()) return std::move(entries.front());
+  CKPT_TRY(entries, select_entries(database, {.run = run, .passes = [](const Entry& entry) {
+                                                return entry.checkpoint.marks_unreadable;
+                                              }}));
+  if (!entries.empty()) return fail(unread_marks(name, entries.front()));
   return asked(database.file(), [&]() -> Result<Entry> {
     std::vector<std::string> known{std::string(kLatest), std::string(kBest)};
     SQLite::Statement select(database.sqlite(),
@@ -246,6 +258,10 @@ bool is_tag(std::string_view text) {
   return true;
 }
 
+std::string directory_name(std::string_view run, std::string_view directory) {
+  return is_tag(directory) ? fmt::format("{}@{}", run, directory) : join_path(run, directory);
+}
+
 std::string short_name(std::string_view run, std::uint64_t step) {
   return fmt::format("{}@{}", run, step);
 }
@@ -270,7 +286,7 @@ std::string ShortNames::of(const Entry& entry) const {
 
 std::string ShortNames::full(const Entry& entry) const {
   const Checkpoint& checkpoint = entry.checkpoint;
-  if (entry.foreign) return full_name(entry);
+  if (entry.foreign) return directory_name(checkpoint.run, entry.name);
   return fmt::format("{}.g{}", short_name(checkpoint.run, checkpoint.step), checkpoint.generation);
 }
 
@@ -294,6 +310,10 @@ Result<Entry> find_checkpoint(Database& database, const std::string& name, const
   }
   CKPT_TRY(const std::string run, run_of(database, name, name.substr(0, at)));
   const std::string word = name.substr(at + 1);
+  if (word.empty())
+    return fail({.code = Errc::usage,
+                 .message = fmt::format("{}: nothing after the '@'", name),
+                 .hint = fmt::format("write {0}@STEP, {0}@latest, {0}@best or {0}@TAG", run)});
   if (const auto step = parse_number<std::uint64_t>(word)) return by_step(database, name, run, *step);
   if (const auto save = step_and_generation(word)) {
     CKPT_TRY(const auto found, select_entries(database, {.run = run, .name = save->text()}));

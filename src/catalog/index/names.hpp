@@ -43,7 +43,7 @@ bool is_tag(std::string_view text);
 Result<Entry> find_checkpoint(Database& database, const std::string& name);
 
 /// The name of a checkpoint in every output: "llama0@5250". If the run holds a newer save of this step, the generation
-/// is part of it: "llama0@5250.g21". A checkpoint of another tool whose step another one has: "llama0@DIRECTORY".
+/// is part of it: "llama0@5250.g21". A checkpoint of another tool whose step another one has: directory_name.
 class ShortNames {
  public:
   ShortNames() = default;
@@ -61,6 +61,8 @@ class ShortNames {
   };
   std::map<std::pair<std::string, std::uint64_t>, Save> newest_{};  // by run and step
 };
+/// By its directory: "llama0@DIRECTORY", or "llama0/DIRECTORY" where the former may mean something else ("llama0@100").
+std::string directory_name(std::string_view run, std::string_view directory);
 /// The same of the newest save of a step.
 std::string short_name(std::string_view run, std::uint64_t step);
 

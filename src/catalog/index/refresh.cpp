@@ -144,7 +144,7 @@ class Refresh {
     if (!folder) {
       if (run == ".") return fail(folder.error());
       // An unreadable directory says nothing about its contents: its rows stay.
-      out_.warnings.push_back(folder.error().message);
+      out_.unread.push_back({.run = run, .error = folder.error()});
       links_[run] = {{.run = run_above(run), .path = base_name(run), .unreadable = true}};
       return look_again(run_above(run));
     }

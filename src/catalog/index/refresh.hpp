@@ -23,10 +23,16 @@ enum class Trust : std::uint8_t {
   nothing,
 };
 
+/// A directory of a store that could not be listed: what is in it is unknown, or known from before.
+struct Unread {
+  std::string run{};
+  Error error{};
+};
+
 struct Refreshed {
   std::uint64_t read = 0;     ///< checkpoints that were read
   std::uint64_t removed = 0;  ///< that no longer exist
-  std::vector<std::string> warnings{};
+  std::vector<Unread> unread{};
   std::vector<FoundLink> links{};  ///< all of the store: directories that hold any are listed each time
 };
 

@@ -524,15 +524,18 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
     for (std::string& run : runs) {
       RunSummary& summary = out.emplace_back();
       summary.run = std::move(run);
-      SQLite::Statement newest(database.sqlite(), "SELECT step, name, created FROM checkpoints WHERE run=?1 " +
-                                                      newest_first(database, summary.run) + " LIMIT 1");
+      SQLite::Statement newest(
+          database.sqlite(),
+          fmt::format("SELECT step, name, created FROM checkpoints WHERE run=?1 AND state>={} {} LIMIT 1",
+                      static_cast<int>(State::committed), newest_first(database, summary.run)));
       Binder(newest).add(summary.run);
       if (newest.executeStep()) {
         Columns row(newest);
-        summary.newest_step = row.natural();
-        summary.newest_name = row.text();
-        summary.newest_created = row.time();
+        const std::uint64_t step = row.natural();
+        summary.newest = {.name = row.text(), .step = step};
+        summary.newest->created = row.time();
       }
+      std::uint64_t saves_of_newest = 0;
       select.reset();
       Binder(select).add(summary.run);
       while (select.executeStep()) {
@@ -545,9 +548,11 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
         ++summary.count;
         summary.damaged += state == State::corrupt || state == State::repairable ? 1 : 0;
         summary.unreadable += state == State::unreadable ? 1 : 0;
+        saves_of_newest += summary.newest && summary.newest->step == step ? 1U : 0U;
         if (state != State::verified) continue;
         if (summary.verified++ == 0) summary.verified_step = step;
       }
+      if (summary.newest) summary.newest->shares_step = saves_of_newest > 1;
     }
     SQLite::Statement restored(database.sqlite(),
                                "SELECT run, step, max(at) FROM states JOIN checkpoints USING (checkpoint) "

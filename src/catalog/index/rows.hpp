@@ -72,9 +72,13 @@ struct RunSummary {
   std::string run{};
   std::uint64_t count = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t newest_step = 0;
-  std::string newest_name{};
-  Time newest_created{};
+  struct Newest {
+    std::string name{};  ///< of its directory
+    std::uint64_t step = 0;
+    Time created{};
+    bool shares_step = false;  ///< another one of the run has its step
+  };
+  std::optional<Newest> newest{};                ///< of those that can be used, superseded or not
   std::optional<std::uint64_t> verified_step{};  ///< the newest of those
   std::uint64_t verified = 0;
   std::optional<std::uint64_t> restored_step{};  ///< the greatest of those that a trainer has loaded

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
+#include "catalog/scan/links.hpp"
 #include "catalog/select.hpp"
 
 namespace ckpt::catalog {
@@ -161,6 +163,14 @@ Explanation named(std::string rule, std::string text, std::string value = {}) {
   return {.rule = std::move(rule), .value = std::move(value), .text = std::move(text)};
 }
 
+std::string tracked_text(const std::vector<std::string>& trackers) {
+  std::vector<std::string> known;
+  std::ranges::copy_if(trackers, std::back_inserter(known), [](const std::string& tracker) {
+    return !tracker.ends_with(kCannotBeRead) && !tracker.ends_with(kCannotBeFollowed);
+  });
+  return known.empty() ? "perhaps named by " + trackers.front() : fmt::format("named by {}", fmt::join(known, ", "));
+}
+
 std::string pin_text(const Checkpoint& checkpoint) {
   if (checkpoint.pins.empty()) return "pinned";
   const Pin& pin = checkpoint.pins.front();
@@ -245,7 +255,7 @@ Explanation explain(const Reason& reason, const Checkpoint& checkpoint, std::spa
     case Cause::is_virtual:
       return named("floor.virtual", "virtual: its tensors are in other checkpoints ('ckpt materialize' copies them)");
     case Cause::tracked:
-      return named("floor.tracked", fmt::format("named by {}", fmt::join(checkpoint.trackers, ", ")));
+      return named("floor.tracked", tracked_text(checkpoint.trackers));
     case Cause::unreadable:
       return named("floor.unreadable", "unreadable at present");
     case Cause::unfinished:

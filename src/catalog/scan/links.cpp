@@ -55,7 +55,7 @@ void name_all(const FoundLink& link, bool of_run_alone, std::vector<Entry>& entr
     const std::string& run = entry.checkpoint.run;
     if (of_run_alone && run != link.run && run != directory) continue;
     const std::string shown = run == link.run ? path : directory;
-    entry.checkpoint.trackers.push_back(shown + (of_run_alone ? " (cannot be read)" : " (cannot be followed)"));
+    entry.checkpoint.trackers.push_back(shown + std::string(of_run_alone ? kCannotBeRead : kCannotBeFollowed));
   }
 }
 

@@ -35,7 +35,8 @@ Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
 /// All of a trash, directory by directory.
 class Listing {
  public:
-  Listing(Io& io, const std::string& store, TrashScope scope) : io_(io), store_(store), scope_(scope) {}
+  Listing(Io& io, const std::string& store, TrashScope scope, TrashFaults* faults)
+      : io_(io), store_(store), scope_(scope), faults_(faults) {}
 
   Result<> list_all() {
     std::vector<std::string> pending{std::string(kStoreItself)};
@@ -51,23 +52,28 @@ class Listing {
   }
 
   std::vector<TrashEntry> entries{};
-  std::vector<std::string> unfinished{};
 
  private:
   Result<> list_run(const std::string& run, std::vector<std::string>& pending) {
-    CKPT_TRY(TrashFolder folder, list_trash_folder(io_, store_, run));
-    for (const TrashFolder::Item& item : folder.items) {
+    auto folder = list_trash_folder(io_, store_, run);
+    if (!folder) {
+      if (faults_ == nullptr) return fail(std::move(folder).error());
+      faults_->unread.push_back(std::move(folder).error());
+      return {};
+    }
+    for (const TrashFolder::Item& item : folder->items) {
       if (!item.present && scope_ == TrashScope::present) continue;
       if (auto entry = read_trash_entry(io_, store_, run, item)) entries.push_back(*std::move(entry));
     }
-    std::ranges::move(folder.below, std::back_inserter(pending));
-    std::ranges::move(folder.unfinished, std::back_inserter(unfinished));
+    std::ranges::move(folder->below, std::back_inserter(pending));
+    if (faults_ != nullptr) std::ranges::move(folder->unfinished, std::back_inserter(faults_->unfinished));
     return {};
   }
 
   Io& io_;
   const std::string& store_;
   TrashScope scope_;
+  TrashFaults* faults_;
 };
 
 }  // namespace
@@ -200,11 +206,9 @@ std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, con
   return out;
 }
 
-Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope,
-                                           std::vector<std::string>* unfinished) {
-  Listing listing(io, store, scope);
+Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope, TrashFaults* faults) {
+  Listing listing(io, store, scope, faults);
   CKPT_CHECK(listing.list_all());
-  if (unfinished != nullptr) *unfinished = std::move(listing.unfinished);
   return std::move(listing.entries);
 }
 

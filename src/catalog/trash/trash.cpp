@@ -143,11 +143,11 @@ Result<> Deleter::give_back(const TrashEntry& entry, LockedCheckpoint& held) {
 }
 
 /// Leftovers of a deletion that was not carried out, or of a restoration that was: a record without its checkpoint.
-/// Half-purged ones are left to the next purge.
+/// Half-purged ones are left to the next purge, and what cannot be listed to a process that can.
 Result<> Deleter::finish_interrupted() {
-  std::vector<std::string> unfinished;
-  CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &unfinished));
-  for (const std::string& path : unfinished) CKPT_CHECK(io_.unlink(path));  // records that were never finished
+  TrashFaults faults;
+  CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &faults));
+  for (const std::string& path : faults.unfinished) CKPT_CHECK(io_.unlink(path));
   for (const TrashEntry& entry : entries) {
     if (entry.recorded && entry.record.state == RecordState::restoring) {
       static_cast<void>(resume_restoration(entry));  // failures are left to the next process
@@ -378,17 +378,22 @@ Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
   return out;
 }
 
-void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries) {
-  std::map<std::string, std::map<std::uint64_t, std::set<std::string>>> names;  // by run and step
+void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries, const ForeignNames& names) {
+  std::map<std::string, std::map<std::uint64_t, std::set<std::string>>> saves;  // by run and step
+  const auto note_live = [&](const std::string& run, const DirEntry& live) {
+    const auto own = CheckpointName::parse(live.name);
+    const auto step = own ? std::optional(own->step) : names.step_in(live);
+    if (step) saves[run][*step].insert(live.name);
+  };
   for (const TrashEntry& entry : entries) {
-    if (!names.contains(entry.run)) {
-      if (const auto live = list_checkpoints(io, run_path(store, entry.run)))
-        for (const std::string& name : *live) names[entry.run][CheckpointName::parse(name)->step].insert(name);
+    if (!saves.contains(entry.run)) {
+      if (const auto live = io.list(run_path(store, entry.run)))
+        for (const DirEntry& one : *live) note_live(entry.run, one);
     }
-    if (entry.recorded && entry.record.dropped.empty()) names[entry.run][entry.record.step].insert(entry.name);
+    if (entry.recorded && entry.record.dropped.empty()) saves[entry.run][entry.record.step].insert(entry.name);
   }
   for (TrashEntry& entry : entries) {
-    const auto& steps = names[entry.run];
+    const auto& steps = saves[entry.run];
     const auto same = steps.find(entry.record.step);
     entry.shares_step = same != steps.end() && same->second.size() > (same->second.contains(entry.name) ? 1U : 0U);
   }

@@ -55,18 +55,25 @@ struct TrashEntry {
   TrashRecord record{};
 };
 
+/// What a listing of the trash found besides.
+struct TrashFaults {
+  std::vector<std::string> unfinished{};  ///< paths of records that were never finished
+  std::vector<Error> unread{};            ///< of directories: what is in them is not in the listing
+};
+
 enum class TrashScope : std::uint8_t {
   all,      ///< also earlier contents of the trash, as far back as its records go
   present,  ///< entries with files: other records are not read
 };
 /// The contents of a store's trash, by run and name. Needs no lock: concurrent changes are seen before or after.
-/// `unfinished` gets the paths of records that were never finished.
+/// With `faults`, which gets them, directories that cannot be listed are left out.
 /// errors  io
 Result<std::vector<TrashEntry>> list_trash(Io& io, const std::string& store, TrashScope scope = TrashScope::all,
-                                           std::vector<std::string>* unfinished = nullptr);
+                                           TrashFaults* faults = nullptr);
 
-/// Sets `shares_step` of each: its name in outputs needs the generation then. A run that cannot be listed has no other.
-void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries);
+/// Sets `shares_step` of each: its name in outputs needs the generation then. Whatever has the name of a checkpoint in the
+/// run counts. A run that cannot be listed has no other.
+void note_shared_steps(Io& io, const std::string& store, std::span<TrashEntry> entries, const ForeignNames& names);
 
 /// What a record says about its series, of which nothing else may be left.
 SeriesBirth birth_of(const TrashEntry& entry);
