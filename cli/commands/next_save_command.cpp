@@ -31,7 +31,10 @@ Result<std::uint64_t> steps_of(std::string_view text) {
 
 Result<NextSaveRequest> read_next_save_request(const Words& words) {
   CKPT_CHECK(runs_of(words));
-  NextSaveRequest out{.store = store_of(words), .run = words.arguments.front(), .now = now()};
+  NextSaveRequest out{.store = store_of(words), .run = join_path(words.arguments.front(), ""), .now = now()};
+  if (out.run.starts_with("./")) out.run.erase(0, 2);
+  if (out.run.find_first_of("*?[") != std::string::npos)
+    return fail({.code = Errc::usage, .message = out.run + ": a pattern", .hint = "name one run"});
   IntervalRules rules;
   CKPT_CHECK(read_flag(words, "step", out.step, step_of));
   CKPT_CHECK(read_flag(words, "every-steps", rules.policy.every_steps, steps_of));
@@ -53,7 +56,7 @@ Result<NextSaveRequest> read_next_save_request(const Words& words) {
 }
 
 std::string last_text(const NextSaveReport& report, catalog::Time now) {
-  if (!report.last) return "no checkpoint yet";
+  if (!report.last) return report.unusable == 0 ? "no checkpoint yet" : "no usable checkpoint";
   return fmt::format("last step {}, {} ago", report.last->checkpoint.step,
                      age_text(report.last->checkpoint.created, now));
 }

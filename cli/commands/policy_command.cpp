@@ -76,7 +76,10 @@ Answer write_preset(Context& context) {
   const std::string name = words.value("preset") != nullptr ? words.text("preset") : "research";
   const auto preset = std::ranges::find(catalog::kPresetNames, name);
   request.preset = static_cast<catalog::Preset>(preset - catalog::kPresetNames.begin());
-  auto report = ask_alone(context, [&](Session& session) { return init_policy(session.io, request); });
+  auto report = ask_alone(context, [&](Session& session) -> Result<InitPolicyReport> {
+    CKPT_CHECK(check_outermost(session.io, request.store));
+    return init_policy(session.io, request);
+  });
   if (!report) {
     const bool is_written = report.error().code == Errc::not_durable;
     return failed(std::move(report).error(), is_written ? "" : "nothing was written");
@@ -124,7 +127,7 @@ Answer show_policy(Context& context) {
   PruneRequest request{.store = *store, .policy = {.file = words.text("policy")}, .now = now()};
   bool exists = true;
   auto plan = ask_alone(context, [&](Session& session) -> Result<PrunePlan> {
-    if (const auto directory = session.io.stat(*store); !directory) return fail(directory.error());
+    CKPT_CHECK(check_outermost(session.io, *store));
     exists = !request.policy.file.empty() || session.io.stat(join_path(*store, kPolicyFile)).has_value();
     if (!exists) return PrunePlan{};
     return plan_prune(session, request);

@@ -268,7 +268,7 @@ Answer run_prune(Context& context) {
     out.exit_code = exit_code(Errc::guarded);
   } else if (words.on("check") && would) {
     out.exit_code = exit_code(Errc::differs);
-  } else if (!report.complete || !plan->saw_all) {
+  } else if (!report.complete || !plan->unread.empty()) {
     out.exit_code = exit_code(Errc::not_done);
   }
   if (apply) record(open.session().io, *plan, report, out.exit_code);

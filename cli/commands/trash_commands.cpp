@@ -20,9 +20,9 @@ using catalog::TrashEntry;
 using catalog::TrashRecord;
 
 /// Of directories of the trash that could not be listed.
-std::vector<Finding> findings_of(const std::vector<Error>& unread) {
+std::vector<Finding> findings_of(const std::vector<catalog::Unread>& unread) {
   std::vector<Finding> out;
-  for (const Error& error : unread) out.push_back({.severity = Severity::warning, .text = error.message});
+  for (const catalog::Unread& one : unread) out.push_back({.severity = Severity::warning, .text = one.error.message});
   return out;
 }
 
@@ -273,10 +273,12 @@ Answer list_trash(Context& context) {
     say(context, findings.empty() ? "the trash is empty\n" : "nothing that can be read\n");
     return out;
   }
+  const std::string option =
+      place.store == store_of(words) ? store_option(words) : " --store " + shell_path(place.store);
   std::string text = draw_aligned(table, context.console.table_width()).text;
   text += fmt::format("{} in the trash, {}", format_count(entries.size()), format_size(bytes, context.settings.sizes));
   if (total != entries.size()) text += fmt::format("; {} in total", format_count(total));
-  say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", store_option(words)));
+  say(context, text + fmt::format("\nto restore: ckpt undelete NAME, RUN or --all{}\n", option));
   return out;
 }
 

@@ -131,9 +131,10 @@ Ink state_ink(std::string_view state) {
   return state == "complete" || state == "unverified" ? Ink::plain : Ink::yellow;
 }
 
-/// "1000"; of an earlier save of the step "1000.g7", or its directory, as in its name.
+/// "1000"; of an earlier save of the step "1000.g7", or its directory ("checkpoint-1000", "/1000"), as in its name.
 std::string step_cell(const catalog::Entry& entry, const catalog::ShortNames& names) {
-  return names.of(entry).substr(entry.checkpoint.run.size() + 1);
+  const std::string rest = names.of(entry).substr(entry.checkpoint.run.size());
+  return rest.starts_with('@') ? rest.substr(1) : rest;
 }
 
 Table entry_table(const CatalogListing& listing, SizeStyle sizes, catalog::Time now) {

@@ -141,7 +141,8 @@ Verb list_verb() {
            {.name = "tag", .value = "TAG", .help = "only checkpoints with this tag"},
            {.name = "state",
             .value = "STATE",
-            .help = "only checkpoints in this state",
+            .help =
+                "only checkpoints in this state; complete includes verified, damaged includes incomplete and repairable",
             .choices = {"complete", "verified", "unverified", "superseded", "repairable", "damaged", "incomplete",
                         "unreadable"},
             .guesses = {"status"}},

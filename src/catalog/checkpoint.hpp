@@ -12,6 +12,10 @@
 
 namespace ckpt::catalog {
 
+/// In Checkpoint::trackers, what follows the name of one that may name it: an unreadable one, and a link.
+inline constexpr std::string_view kCannotBeRead = " (cannot be read)";
+inline constexpr std::string_view kCannotBeFollowed = " (cannot be followed)";
+
 /// Whether a checkpoint is complete.
 enum class State : std::uint8_t {
   uncommitted,  ///< a save is running or died: not a checkpoint

@@ -218,8 +218,8 @@ class Retainer {
   void ask_guards(Group& group) {
     const Guard& guard = policy_.guard;
     std::vector<std::uint32_t> newest_first = group.counted;
-    // Where another tool's have no generation, steps decide.
-    const bool by_step = std::ranges::any_of(newest_first, [&](std::uint32_t i) { return all_[i].generation == 0; });
+    // Where another tool's have no generation, steps decide, as for RUN@latest, whether these count or not.
+    const bool by_step = std::ranges::any_of(group.members, [&](std::uint32_t i) { return all_[i].generation == 0; });
     std::sort(newest_first.begin(), newest_first.end(), [&](std::uint32_t a, std::uint32_t b) {
       return by_step ? older(all_[b], all_[a]) : committed_before(all_[b], all_[a]);
     });

@@ -11,6 +11,7 @@
 #include "catalog/entry_text.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/index/rows.hpp"
+#include "catalog/index/run_summary.hpp"
 #include "engine/store/inbox.hpp"
 #include "store_builder.hpp"
 #include "support/fault_io.hpp"

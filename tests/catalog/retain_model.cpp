@@ -311,7 +311,7 @@ class Model {
     const auto later = [&](const Checkpoint& one, bool only_verified) {  // how many were committed after it
       std::uint64_t n = 0;
       for (const Checkpoint* other : counted)
-        n += (!only_verified || other->state == State::verified) && saved_before(one, *other, counted) ? 1u : 0u;
+        n += (!only_verified || other->state == State::verified) && saved_before(one, *other, group) ? 1u : 0u;
       return n;
     };
     const Guard& guard = policy_.guard;

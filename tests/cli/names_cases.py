@@ -218,6 +218,7 @@ def case_another_tools_directory_that_looks_like_a_step_is_named_by_its_path(sh)
     check(sh.path("runs/demo/step-000000007.g1").exists() and not theirs.exists(), "another one went")
     sh.run("list", "--trash", *STORE, out="^demo/7 ")
     sh.run("undelete", "demo/7", *STORE, out="^restored demo/7$")
+    sh.run("list", *STORE, out=["^demo +7 ", "^demo +/7 "])
     sh.run("why", "demo/7", *STORE, out=["^demo/7   kept$", "^demo/7   deleted "], not_out="demo@7")
     sh.run("rm", "demo@7", *STORE, out="^deleted demo@7.g1, ")
     check(sh.run("list", "--trash", "-q", *STORE).out == "demo@7.g1\n", "the step is also that of the other one")
@@ -276,6 +277,114 @@ def case_without_a_policy_why_tells_programs_as_much_as_people(sh):
     one = sh.document("why", "demo@7", *STORE)["data"]["undecided"][0]
     check((one["name"], one["step"], one["state"], one["why"]) == ("demo@7", 7, "complete", "the store has no policy"), str(one))
     sh.run("why", "demo@best:los", *STORE, code=10, err=["no checkpoint of run 'demo' has the metric 'los'", "did you mean 'loss'"])
+
+
+def add_others(sh, *names, source="safetensors/single"):
+    """Checkpoints of other tools in the run demo, long finished."""
+    for name in names:
+        at = sh.path("runs/demo") / name
+        shutil.copytree(sh.checkpoint(source), at)
+        for path in [*at.rglob("*"), at]:
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+
+
+def case_names_of_a_part_of_the_list_are_those_of_the_whole(sh):
+    make_store(sh)
+    add_others(sh, "checkpoint-30", "checkpoint_30", "step_30", "iter_30")
+    rows = [(r["name"], r["directory"]) for r in sh.document("list", *STORE)["data"]["checkpoints"]]
+    for limit in range(1, 7):
+        part = [(r["name"], r["directory"]) for r in sh.document("list", "-n", str(limit), *STORE)["data"]["checkpoints"]]
+        check(part == rows[:limit], f"{part} of {rows}")
+    for n, (name, directory) in enumerate(rows[:4]):
+        for word in (name, f"demo@latest~{n}"):
+            check(sh.document("inspect", word, *STORE)["data"]["path"] == "runs/demo/" + directory, f"{word}: not {directory}")
+    check(sh.document("status", *STORE)["data"]["runs"][0]["newest_directory"] == rows[0][1], "another newest")
+    check(sh.run("list", "-q", "--where", "step == 30", "-n", "1", *STORE).out == rows[0][0] + "\n", "filtered")
+
+
+def case_going_back_supersedes_other_tools_later_checkpoints(sh):
+    make_store(sh)
+    add_others(sh, "checkpoint-50")
+    sh.run("save", sh.checkpoint("safetensors/single"), *STORE, "--run", "demo", "--step", "30", "--back-to", "8", out="series 1 begins")
+    check(sh.document("inspect", "demo@latest", *STORE)["data"]["path"].endswith("step-000000030.g3"), "another latest")
+    sh.run("list", *STORE, out="^demo +50 +superseded")
+    sh.run("rm", "-n", "demo@30", *STORE, code=3, err="the newest of its run")
+    sh.run("save", sh.checkpoint("safetensors/llama_sharded"), *STORE, "--run", "demo", "--step", "31", "--back-to", "30", out="no new series")
+
+
+def case_what_latest_names_is_what_prune_and_rm_call_the_newest(sh):
+    make_store(sh)
+    add_others(sh, "checkpoint-100")
+    for source, step, more in (("single", 35, ("--back-to", "7")), ("llama_sharded", 30, ())):
+        sh.run("save", sh.checkpoint("safetensors/" + source), *STORE, "--run", "demo", "--step", str(step), *more)
+    latest = sh.document("inspect", "demo@latest", *STORE)["data"]["path"]
+    check(latest.endswith("step-000000035.g3"), latest)
+    sh.run("rm", "-n", "demo@latest", *STORE, code=3, err="demo@35: not deleted: the newest of its run")
+    sh.run("rm", "-n", "demo@30", *STORE, out="would delete demo@30")
+
+
+def case_a_lost_manifest_does_not_end_the_grace_of_what_is_superseded(sh):
+    make_store(sh)
+    sh.run("save", sh.checkpoint("safetensors/single"), *STORE, "--run", "demo", "--step", "7", "--back-to", "6")
+    newest = sh.path("runs/demo/step-000000007.g3")
+    kept = r"^demo@8 .* keep .* left"
+    sh.run("prune", "--keep-last", "1", "-v", *STORE, out=kept)
+    (newest / "manifest.json").unlink()
+    sh.run("prune", "--keep-last", "1", "-v", *STORE, out=kept)
+    for verb in ("verify", "inspect"):
+        sh.run(verb, newest, code=13, err=["manifest.json is missing; its copy index/manifest.json is there", "^hint: 'ckpt repair "])
+    sh.run("repair", newest, "--apply", out="repaired")
+    sh.run("verify", newest)
+
+
+def case_status_counts_what_names_mean(sh):
+    for step in (10, 20):
+        sh.run("save", sh.checkpoint(SOURCE), *STORE, "--run", "demo", "--step", str(step), "--metric", "loss=1")
+    def best():
+        return sh.document("status", *STORE)["data"]["runs"][0]["best"]["name"]
+    check(best() == "demo@20", best())  # of equal ones the newest, as RUN@best
+    sh.run("rm", "demo@10", *STORE)
+    sh.run("undelete", "demo@10", *STORE)
+    check(best() == "demo@20", best())
+    sh.run("verify", "demo@20", *STORE)
+    sh.run("save", sh.checkpoint("safetensors/single"), *STORE, "--run", "demo", "--step", "15", "--back-to", "10")
+    run = sh.document("status", *STORE)["data"]["runs"][0]
+    check((run["verified"], run["verified_step"], run["newest"]) == (0, None, "demo@15"), str(run))
+    sh.run("list", "--state", "verified", *STORE, out="^none of ")
+
+
+def case_in_a_run_no_command_takes_it_for_a_store(sh):
+    make_store(sh)
+    sh.run("rm", "demo@7", *STORE)
+    inside = ("env", "-C", sh.path("runs/demo"))
+    sh.run("list", "--trash", "--store", ".", launcher=inside, out=["^demo@7 ", f"--all --store {os.path.realpath(sh.path('runs'))}$"])
+    for words in (("undelete", "--all"), ("undelete", "demo@7"), ("next-save", "demo", "--every", "1h"), ("policy", "show"), ("policy", "init"),
+                  ("prune", "--keep-last", "1")):
+        sh.run(*words, "--store", ".", launcher=inside, code=2, err=r"^error: \.: lies in the store ")
+    check(not sh.path("runs/demo/ckpt.toml").exists(), "a policy of the run")
+    sh.run("undelete", "demo@7", launcher=inside, out="^restored demo@7")
+    add_others(sh, "7")
+    for words in (("verify", "demo/7"), ("inspect", "demo/7")):
+        sh.run(*words, launcher=inside)
+    for word in ("demo/", "./demo"):
+        sh.run("next-save", word, "--step", "9", "--every-steps", "100", *STORE, code=1, out="last step 8")
+    sh.run("next-save", "de*", "--every", "1h", *STORE, code=2, err="a pattern")
+    shutil.copytree(sh.path("runs/demo"), sh.path("runs/group/x"))
+    for words in (("list", "--run", "group"), ("status", "--run", "group")):
+        sh.run(*words, *STORE, code=10, err="^hint: 'group/\\*' are its runs")
+    sh.run("undelete", "group/x", *STORE, code=10, err="not in the trash")
+
+
+def case_a_trainers_folder_with_deepspeeds_inside_is_one_checkpoint(sh):
+    make_store(sh)
+    for step in (500, 1000):
+        at = sh.path(f"runs/hf/checkpoint-{step}")
+        shutil.copytree(sh.checkpoint("folders/hf_trainer"), at)
+        shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4") / "global_step3", at / f"global_step{step}")
+        (at / "latest").write_text(f"global_step{step}")
+    check(sh.run("list", "--run", "hf*", "-q", *STORE).out.split() == ["hf@1000", "hf@500"], "other checkpoints")
+    shutil.copytree(sh.checkpoint("deepspeed/zero2_bf16_dp4"), sh.path("runs/ds/100"))  # a run called 100
+    check(sh.run("list", "--run", "ds*", "-q", *STORE).out.split() == ["ds/100@3"], "no run")
 
 
 if __name__ == "__main__":

@@ -184,5 +184,24 @@ def case_a_tag_that_no_checkpoint_has_is_told(sh):
     sh.run(*words, out="^r +3 +2 +1 ", not_err="tag")
 
 
+def case_remarks_beside_a_checkpoint_are_no_state_and_what_lacks_state_is_not_damaged(sh):
+    for step in (10, 20, 30):
+        shutil.copytree(sh.checkpoint("folders/hf_trainer"), sh.path(f"store/h/checkpoint-{step}"))
+    for step in (10, 20):
+        sh.path(f"store/h/checkpoint-{step}/eval").mkdir()
+        sh.path(f"store/h/checkpoint-{step}/eval/result.json").write_text("{}")
+    def make_old():
+        for path in sh.path("store/h").rglob("*"):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+    make_old()
+    words = ("prune", "--store", "store", "--keep-last", "2", "--include-damaged")
+    sh.run(*words, out=["^h@30 .* keep ", "^h@20 .* keep ", "^h@10 .* delete "], not_err="lacks")
+    for step in (10, 20):
+        sh.path(f"store/h/checkpoint-{step}/global_step").mkdir()
+        sh.path(f"store/h/checkpoint-{step}/global_step/state.pt").write_bytes(b"state")
+    make_old()
+    sh.run(*words, "--keep-last", "1", out=["^h@30 .* skip +unfinished", "^h@20 .* keep "], err="it lacks global_step, which checkpoint-20 has")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

@@ -69,13 +69,20 @@ def case_a_command_for_a_run_that_cannot_be_read_says_so(sh):
         for words in (("prune", "--keep-last", "1"), ("verify", "--all"), ("list",), ("status",)):
             sh.run(*words, *AT, launcher=AS_OTHER, code=3, err=["store/a: cannot list", "store/group: cannot list"])
         # Nothing is missing of what was asked for.
-        sh.run("prune", "b", "--keep-last", "1", *AT, launcher=AS_OTHER, out="^b +2 +1 +1 ")
+        sh.run("prune", "b", "--keep-last", "1", *AT, launcher=AS_OTHER, code=3, out="^b +2 +1 +1 ")  # links elsewhere are unknown
         sh.run("verify", "--all", "b", *AT, launcher=AS_OTHER, out="^2 of 2 checkpoints checked")
         sh.run("list", "--run", "b", *AT, launcher=AS_OTHER, out="^b +2 ")
         sh.run("next-save", "new", "--every", "1h", *AT, launcher=AS_OTHER, out="^due ")
     finally:
         for closed in ("a", "group"):
             sh.path(f"store/{closed}").chmod(0o755)
+
+
+def case_the_folder_of_rescued_files_in_a_volumes_root_is_no_run(sh):
+    save(sh, "a", 1, 2)
+    sh.path("store/lost+found").mkdir(mode=0o700)
+    for words in (("list",), ("status",), ("prune", "--keep-last", "1"), ("verify", "--all"), ("inspect", "@latest")):
+        sh.run(*words, *AT, launcher=AS_OTHER, not_err="lost")
 
 
 def case_what_the_catalog_remembers_is_not_counted_as_checked(sh):
@@ -95,7 +102,7 @@ def case_a_newest_checkpoint_that_cannot_be_read_is_called_unreadable(sh):
     newest.chmod(0)
     passed_over = r"newer, but not usable: a@2 \(unreadable\)"
     sh.run("inspect", "a@latest", *AT, launcher=AS_OTHER, err=f"^note: using a@1; {passed_over}$")
-    sh.run("next-save", "a", "--every", "1h", *AT, launcher=AS_OTHER, code=1, out="last step 1,", err=f"^warning: {passed_over}$")
+    sh.run("next-save", "a", "--step", "2", "--every-steps", "100", *AT, launcher=AS_OTHER, code=1, out="last step 1,", err=f"^warning: {passed_over}$")
     run = sh.document("status", *AT, launcher=AS_OTHER)["data"]["runs"][0]
     check((run["newest"], run["newest_step"], run["unreadable"]) == ("a@1", 1, 1), str(run))
     sh.path("store/a/step-000000001.g1").chmod(0)
@@ -149,6 +156,56 @@ def case_marks_that_cannot_be_read_decide_nothing(sh):
     marks.chmod(0o755)
     sh.run("inspect", "a@release", *AT, launcher=AS_OTHER)
     sh.run("list", "--tag", "release", *AT, launcher=AS_OTHER, out="^a +2 ")
+
+
+def case_a_run_whose_checkpoints_cannot_be_read_is_not_without_any(sh):
+    save(sh, "a", 1, 2)
+    for path in sh.path("store/a").iterdir():
+        path.chmod(0)
+    for remembered in (True, False):
+        for name in ("a@latest", "a@best", "a@release"):
+            for verb in ("inspect", "verify"):
+                sh.run(verb, name, *AT, launcher=AS_OTHER, code=16, err=f"^error: {name}: a@2 cannot be read: .*Permission denied")
+        sh.run("next-save", "a", "--every", "1h", *AT, launcher=AS_OTHER, out="no usable checkpoint", err="none of its 2 checkpoints can be used")
+        forget(sh)
+    sh.path("store/a/step-000000001.g1").chmod(0o755)
+    sh.run("verify", "a@latest", *AT, launcher=AS_OTHER, out="^a@latest   ok ", err=r"^note: using a@1; newer, but not usable: a@2 \(unreadable\)$")
+    sh.path("store/a/step-000000002.g2").chmod(0o755)
+
+
+def case_what_is_said_from_memory_is_said_to_be_so(sh):
+    save(sh, "a", 1, 2)
+    sh.run("list", *AT, launcher=AS_OTHER)
+    sh.path("store/a").chmod(0)
+    sh.run("why", "a@2", *AT, launcher=AS_OTHER, code=3, out="^a@2   kept", err=CLOSED_RUN.replace("error", "warning"))
+    forget(sh)
+    for name in ("a@2", "a/step-000000002.g2", "3f2a9155"):
+        sh.run("why", name, *AT, launcher=AS_OTHER, code=16, err=CLOSED_RUN)
+    sh.run("verify", "a/step-000000002.g2", *AT, launcher=AS_OTHER, code=16, err="Permission denied")
+    sh.path("store/a").chmod(0o755)
+
+
+def case_a_closed_folder_of_the_trash_stops_no_other_run(sh):
+    for run in ("a", "b"):
+        save(sh, run, 1, 2, 3)
+        sh.run("save", sh.checkpoint("safetensors/llama_sharded"), *AT, "--run", run, "--step", "2", "--back-to", "1", launcher=AS_OTHER)
+        sh.run("rm", f"{run}@1", *AT, launcher=AS_OTHER)
+    closed = sh.path("store/.ckpt/trash/a")
+    closed.chmod(0)
+    for remembered in (True, False):
+        for words in (("inspect", "b@latest"), ("inspect", "b@latest~0"), ("rm", "-n", "b@2.g2"), ("prune", "b", "--keep-last", "1"), ("undelete", "b@1")):
+            sh.run(*words, *AT, launcher=AS_OTHER, not_err="trash/a")
+        sh.run("rm", "b@1", *AT, launcher=AS_OTHER)
+        sh.run("prune", "a", "--keep-last", "1", *AT, launcher=AS_OTHER, code=16, err="trash/a: cannot list")
+        forget(sh)
+    sh.run("status", *AT, launcher=AS_OTHER, code=3, out=["^a +3 ", "^b +3 "], err="trash/a: cannot list")
+    sh.run("prune", "b", "--keep-last", "1", "--grace", "0", "--max-delete", "100%", "--apply", "-y", *AT, launcher=AS_OTHER, code=3,
+           err="trash/a: cannot list")
+    closed.chmod(0o755)
+    record, = closed.glob("*.json")
+    record.chmod(0)
+    sh.run("why", "a@1", *AT, launcher=AS_OTHER, out="^a@1.g1   in the trash; its deletion record is unreadable")
+    sh.run("undelete", "a@1", *AT, launcher=AS_OTHER, out="^restored a@1")
 
 
 if __name__ == "__main__":

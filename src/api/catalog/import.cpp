@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "api/catalog/import_link.hpp"
+#include "api/catalog/store_catalog.hpp"
 #include "api/catalog/store_place.hpp"
 #include "api/convert/conversion.hpp"
 #include "api/convert/target.hpp"
@@ -207,6 +208,16 @@ class Import final : RunTarget {
     return join_path(run_directory_, name);
   }
 
+  /// Whether another tool's checkpoint of a later step is in the run, which no series has superseded yet: names count it, too.
+  bool holds_others_after(std::uint64_t step) const {
+    const auto folder = catalog::list_folder(io_, request_.store, request_.run, other_tools());
+    if (!folder || !*folder) return false;
+    return std::ranges::any_of((*folder)->places, [&](const catalog::EntryPlace& place) {
+      const std::uint64_t theirs = place.foreign ? place.step.value_or(0) : 0;
+      return theirs > step && !(known_.from && theirs > *known_.from);
+    });
+  }
+
   /// The state of the run before this save.
   Result<> decide_series() {
     CKPT_TRY(known_, series_of(io_, run_directory_, ""));
@@ -223,6 +234,7 @@ class Import final : RunTarget {
     goes_on = request_.back_to && known_.from == request_.back_to && step_ > reached;
     series_ = stay_in_series(run_directory_, known_);
     if (!request_.back_to) return {};
+    if (!goes_after) goes_after = holds_others_after(*request_.back_to);
     if (!goes_after) {
       series_note_ = fmt::format("no new series: the run has no current checkpoint after step {}", *request_.back_to);
     } else if (goes_on) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <iterator>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -19,10 +20,37 @@ namespace {
 constexpr std::array<std::string_view, 8> kData{".pt",          ".pth",    ".bin",  ".pkl",
                                                 ".safetensors", ".distcp", ".ckpt", ".h5"};
 
-bool holds_data(const DirEntry& entry) {
+constexpr std::array<std::string_view, 12> kRemarks{".json", ".jsonl", ".txt", ".log",  ".csv", ".tsv",
+                                                    ".md",   ".yaml",  ".yml", ".html", ".png", ".svg"};
+constexpr std::size_t kMostRemarks = 1000;
+
+bool ends_with_one_of(const std::string& name, std::span<const std::string_view> suffixes) {
+  return std::ranges::any_of(suffixes, [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+/// Whether it holds nothing but logs and remarks, as evaluations leave them. One that cannot be listed may hold data.
+bool holds_remarks_alone(Io& io, const std::string& directory) {
+  std::vector<std::string> folders{directory};
+  for (std::size_t seen = 0; !folders.empty();) {
+    const std::string folder = std::move(folders.back());
+    folders.pop_back();
+    const auto entries = io.list(folder);
+    if (!entries) return false;
+    for (const DirEntry& entry : *entries) {
+      if (++seen > kMostRemarks) return false;
+      if (entry.kind == FileInfo::Kind::directory)
+        folders.push_back(join_path(folder, entry.name));
+      else if (!ends_with_one_of(entry.name, kRemarks) && entry.name.find("tfevents") == std::string::npos)
+        return false;
+    }
+  }
+  return true;
+}
+
+bool holds_data(Io& io, const std::string& path, const DirEntry& entry) {
   if (entry.name.starts_with('.')) return false;
-  if (entry.kind == FileInfo::Kind::directory) return true;
-  return std::ranges::any_of(kData, [&](std::string_view suffix) { return entry.name.ends_with(suffix); });
+  if (entry.kind == FileInfo::Kind::directory) return !holds_remarks_alone(io, join_path(path, entry.name));
+  return ends_with_one_of(entry.name, kData);
 }
 
 bool is_empty_file(Io& io, const std::string& path) {
@@ -45,9 +73,11 @@ std::vector<std::string> lacking_files(Io& io, const std::string& path, const st
   if (!has || !had) return out;
   std::set<std::string> forms;
   for (const DirEntry& entry : *has)
-    if (holds_data(entry) && !is_empty_file(io, join_path(path, entry.name))) forms.insert(form_of(entry.name));
+    if (holds_data(io, path, entry) && !is_empty_file(io, join_path(path, entry.name)))
+      forms.insert(form_of(entry.name));
   for (const DirEntry& entry : *had)
-    if (holds_data(entry) && !forms.contains(form_of(entry.name)) && !is_empty_file(io, join_path(before, entry.name)))
+    if (holds_data(io, before, entry) && !forms.contains(form_of(entry.name)) &&
+        !is_empty_file(io, join_path(before, entry.name)))
       out.push_back(entry.name);
   return out;
 }

@@ -43,7 +43,7 @@ RecheckedCheckpoint look_at(Session& session, const std::string& store, const En
   const auto report = verify(session, {.path = path, .from = known.foreign ? "" : "ckpt", .quick = true});
   out.state = known.checkpoint.state;
   if (report && report->ok && known.foreign && !known.checkpoint.link) out.reason = lacks_text(session.io, path);
-  if (!out.reason.empty()) out.state = State::corrupt;
+  if (!out.reason.empty()) out.state = State::uncommitted;  // perhaps its save never ended: that is no damage
   if (report && report->ok) return out;
   const bool mendable = report && !known.foreign && catalog::is_repairable(session.io, path);
   out.state = !report ? State::unreadable : mendable ? State::repairable : State::corrupt;

@@ -107,7 +107,7 @@ Result<catalog::Entry> find_in_catalog(Io& io, catalog::Catalog& catalog, const 
   const std::string run = run_bytes == std::string::npos ? std::string() : name.substr(0, run_bytes);
   const bool is_of_only_run = at == 0;
   if (is_of_only_run || (!entry && entry.error().code == Errc::not_found))
-    CKPT_CHECK(check_seen(catalog, std::span(&run, run.empty() ? 0U : 1U)));
+    CKPT_CHECK(check_seen(catalog.refreshed().unread, std::span(&run, run.empty() ? 0U : 1U)));
   return entry;
 }
 
@@ -135,8 +135,11 @@ namespace {
 /// The word, or RUN or RUN/DIRECTORY in the store, as its other outputs have it.
 std::string path_in_store(Io& io, const NamedCheckpoint& named) {
   const std::string in_store = join_path(named.store, named.word);
-  const bool may_be_there = named.store_given && !named.word.empty() && named.word.front() != '/';
-  return may_be_there && !io.stat(named.word) && io.stat(in_store) ? in_store : named.word;
+  const bool is_relative = !named.word.empty() && named.word.front() != '/';
+  if (!is_relative || io.stat(named.word)) return named.word;
+  if (!named.store_given && !io.stat(join_path(named.store, kStoreDirectory))) return named.word;
+  const auto there = io.stat(in_store);
+  return there || there.error().code != Errc::not_found ? in_store : named.word;
 }
 
 }  // namespace

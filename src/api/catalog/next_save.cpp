@@ -8,6 +8,7 @@
 
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
+#include "api/catalog/store_place.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/catalog.hpp"
 #include "catalog/policy_toml.hpp"
@@ -73,17 +74,19 @@ catalog::IntervalInputs inputs_of(const NextSaveRequest& request, NextSaveReport
 
 Result<NextSaveReport> next_save(Io& io, const NextSaveRequest& request) {
   NextSaveReport out;
+  CKPT_CHECK(check_outermost(io, request.store));
   CKPT_CHECK(find_rules(io, request, out));
   CKPT_TRY(catalog::Catalog index, open_catalog(io, request.store, catalog::Trust::notes, request.now));
   out.warnings = index.warnings();
   CKPT_TRY(const std::vector<catalog::Entry> entries, select_entries(index.database(), {.run = request.run}));
   if (entries.empty()) out.warnings.push_back(fmt::format("{}: no checkpoint of this run yet", request.run));
-  if (entries.empty()) CKPT_CHECK(check_seen(index, std::span(&request.run, 1)));
+  if (entries.empty()) CKPT_CHECK(check_seen(index.refreshed().unread, std::span(&request.run, 1)));
   if (const catalog::Entry* last = last_save(entries, request.step)) {
     out.last = *last;
     const std::string newer = newer_unusable(entries, *last);
     if (!newer.empty()) out.warnings.push_back(newer);
   } else if (!entries.empty()) {
+    out.unusable = entries.size();
     out.warnings.push_back(fmt::format("{}: none of its {} checkpoints can be used", request.run, entries.size()));
   }
   out.rolled_back = request.step && std::any_of(entries.begin(), entries.end(), [&](const catalog::Entry& entry) {
@@ -104,7 +107,7 @@ Result<NextSaveReport> next_save(Io& io, const NextSaveRequest& request) {
     policy.every_steps = out.rules.policy.every_steps;
     out.next.step = catalog::next_save(policy, in).step;
   }
-  if (!out.last && out.next.answer.save) out.next.answer.text = "no save yet";
+  if (!out.last && out.unusable == 0 && out.next.answer.save) out.next.answer.text = "no save yet";
   if (out.next.in_s && *out.next.in_s <= kLongestS)
     out.due_at = request.now + std::chrono::ceil<catalog::Duration>(std::chrono::duration<double>(*out.next.in_s));
   return out;

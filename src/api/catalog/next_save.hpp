@@ -38,6 +38,7 @@ struct NextSaveReport {
   catalog::MeasuredCosts measured{};  ///< with the failure rate that was used
   catalog::NextSave next{};
   std::optional<catalog::Time> due_at{};  ///< by the rules of time
+  std::uint64_t unusable = 0;             ///< checkpoints of the run, where none can be used
   std::vector<std::string> warnings{};
 };
 

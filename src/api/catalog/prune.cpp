@@ -10,14 +10,11 @@
 
 #include "api/catalog/held_back.hpp"
 #include "api/catalog/look_again.hpp"
-#include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/prune_decider.hpp"
+#include "api/catalog/prune_scan.hpp"
 #include "api/catalog/store_catalog.hpp"
-#include "api/catalog/store_names.hpp"
 #include "api/catalog/store_place.hpp"
 #include "catalog/index/catalog.hpp"
-#include "catalog/index/names.hpp"
-#include "catalog/index/rows.hpp"
 #include "catalog/scan/link_watch.hpp"
 #include "catalog/scan/links.hpp"
 #include "catalog/scan/reference_marks.hpp"
@@ -25,8 +22,6 @@
 #include "catalog/scan/scan.hpp"
 #include "convert/foreign_names.hpp"
 #include "engine/io/host.hpp"
-#include "format/text/glob.hpp"
-#include "format/text/nearest.hpp"
 
 namespace ckpt {
 namespace {
@@ -41,11 +36,6 @@ using catalog::TrashEntry;
 Result<> not_stopped(const Session& session, const std::string& store) {
   if (!session.is_stopped()) return {};
   return fail(Errc::interrupted, store + ": stopped");
-}
-
-bool wanted(const std::vector<std::string>& globs, const std::string& run) {
-  return globs.empty() ||
-         std::any_of(globs.begin(), globs.end(), [&](const std::string& glob) { return matches_glob(run, glob); });
 }
 
 /// Nothing if free space is unknown: that is not lack of space.
@@ -92,107 +82,6 @@ TrashSum purge_due(const std::vector<TrashEntry>& trash, catalog::Time now) {
     out.bytes += std::min(entry.record.bytes, UINT64_MAX - out.bytes);
   }
   return out;
-}
-
-struct Scanned {
-  std::vector<Entry> entries{};
-  std::set<std::pair<std::string, std::string>> named{};  ///< run and name of those that a person named
-  std::vector<std::string> runs{};                        ///< all with a checkpoint, where only some are asked for
-  std::vector<std::string> directories{};                 ///< those that hold none, too
-  std::vector<catalog::OwnPlace> own{};                   ///< of ours, of all runs
-  std::vector<OwnerlessMark> ownerless{};
-  std::vector<std::string> warnings{};
-  bool saw_all = true;
-};
-
-/// STORE/RUN/NAME, as a shell completes it, is RUN/NAME.
-std::string without_store(const std::string& store, const std::string& name) {
-  const std::string path = join_path(name, "");  // without a slash at its end
-  const std::string above = store + "/";
-  return path.starts_with(above) && catalog::find_separator(path) == std::string::npos ? path.substr(above.size())
-                                                                                       : name;
-}
-
-/// The checkpoints of the requested runs, from the catalog. If the plan will be executed, each is checked: its marks
-/// may have changed without a note. Otherwise only those that justify deletions are.
-Result<Scanned> read_store(Io& io, const std::string& store, const PruneRequest& request) {
-  const catalog::Trust trust = request.carries_out ? catalog::Trust::nothing_unseen : catalog::Trust::notes;
-  CKPT_TRY(catalog::Catalog catalog, open_catalog(io, store, trust, request.now));
-  Scanned out{.warnings = catalog.warnings(), .saw_all = unread_among(catalog, request.runs).empty()};
-  catalog::Query query;
-  const auto note_own = [&](const Entry& entry) {
-    const catalog::Checkpoint& one = entry.checkpoint;
-    if (!entry.foreign && !one.link)
-      out.own.push_back({.run = one.run, .name = entry.name, .is_virtual = one.is_virtual});
-  };
-  if (!request.runs.empty()) {
-    query.passes = [&](const Entry& entry) {
-      note_own(entry);
-      if (out.runs.empty() || out.runs.back() != entry.checkpoint.run) out.runs.push_back(entry.checkpoint.run);
-      return wanted(request.runs, entry.checkpoint.run);
-    };
-  }
-  for (const std::string& name : request.named) {
-    CKPT_TRY(const Entry entry, find_in_catalog(io, catalog, without_store(store, name)));
-    out.named.emplace(entry.checkpoint.run, entry.name);
-  }
-  CKPT_TRY(const auto known, catalog::select_runs(catalog.database()));
-  for (const catalog::KnownRun& run : known) out.directories.push_back(run.run);
-  CKPT_TRY(out.entries, catalog::select_entries(catalog.database(), query));
-  if (request.runs.empty()) std::ranges::for_each(out.entries, note_own);
-  CKPT_CHECK(check_seen(catalog, request.runs, out.runs));
-  for (Entry& entry : out.entries) {
-    for (const std::string& gone : catalog::drop_ownerless(io, store, entry)) {
-      out.warnings.push_back(
-          fmt::format("{}: no longer protected by {}, which no longer exists", entry.path(store), gone));
-      out.ownerless.push_back({.checkpoint = entry.path(store), .owner = gone});
-    }
-  }
-  catalog::note_links(store, catalog.refreshed().links, out.entries);
-  return out;
-}
-
-/// A pattern without matches is reported, and so is an empty run; a name without a run is most likely mistyped.
-Result<> check_runs(Io& io, const PruneRequest& request, const std::vector<TrashEntry>& trash, Scanned& scanned) {
-  for (const std::string& glob : request.runs) {
-    const auto matches = [&](const std::string& run) { return matches_glob(run, glob); };
-    if (std::ranges::any_of(scanned.runs, matches)) continue;
-    if (std::ranges::any_of(trash, matches, &TrashEntry::run)) continue;
-    std::string text = fmt::format("{}: no run matches '{}'", request.store, glob);
-    if (auto hint = hint_of_runs_below(io, request.store, glob, scanned.runs))
-      return fail({.code = Errc::not_found,
-                   .message = fmt::format("{}: '{}' is no run, but a directory of runs", request.store, glob),
-                   .file = request.store,
-                   .hint = *std::move(hint)});
-    const bool is_empty = std::ranges::count(scanned.directories, glob) != 0;
-    if (is_empty) text = fmt::format("{}: '{}' holds no checkpoint", request.store, glob);
-    if (is_empty || glob.find_first_of("*?[") != std::string::npos) {
-      scanned.warnings.push_back(std::move(text));
-      continue;
-    }
-    const auto near = nearest(glob, scanned.runs);
-    return fail({.code = Errc::not_found,
-                 .message = std::move(text),
-                 .file = request.store,
-                 .hint = near ? fmt::format("did you mean '{}'?", *near)
-                              : fmt::format("'ckpt list --store {}' shows the runs", request.store)});
-  }
-  return {};
-}
-
-/// Checkpoints that were restored from the trash have a new grace.
-void note_undeleted(const std::vector<TrashEntry>& trash, catalog::Time now, std::vector<Entry>& entries) {
-  std::map<std::pair<std::string_view, std::string_view>, catalog::Time> until;
-  for (const TrashEntry& entry : trash) {
-    if (!entry.recorded || entry.record.state != catalog::TrashRecord::State::restored) continue;
-    const catalog::Time end = catalog::undeleted_until(entry.record);
-    if (now < end) until[{entry.run, entry.name}] = end;
-  }
-  if (until.empty()) return;
-  for (Entry& entry : entries) {
-    const auto found = until.find({entry.checkpoint.run, entry.name});
-    if (found != until.end()) entry.checkpoint.undeleted_until = found->second;
-  }
 }
 
 /// Whether nothing was said or done since that would have made the decision another one.
@@ -465,9 +354,11 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
                                        : read_policies(session.io, plan.store, request.policy));
   if (request.carries_out) settle_trash(session.io, plan.store);
   CKPT_CHECK(not_stopped(session, plan.store));
-  CKPT_TRY(Scanned scanned, read_store(session.io, plan.store, request));
+  CKPT_TRY(ScannedStore scanned, read_store(session.io, plan.store, request));
   CKPT_CHECK(not_stopped(session, plan.store));
-  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store));
+  catalog::TrashFaults faults;
+  CKPT_TRY(const auto trash, catalog::list_trash(session.io, plan.store, catalog::TrashScope::all, &faults));
+  CKPT_CHECK(check_seen(faults.unread, concerned_runs(request, scanned)));
   CKPT_CHECK(check_runs(session.io, request, trash, scanned));
   note_undeleted(trash, request.now, scanned.entries);
   catalog::note_resume_sources(scanned.entries);
@@ -481,7 +372,7 @@ Result<PrunePlan> plan_prune(Session& session, const PruneRequest& request) {
   if (request.include_damaged) plan.known_as += " with --include-damaged";
   for (const std::uint64_t series : request.drop_series) plan.known_as += fmt::format(" with --drop-series {}", series);
   plan.warnings = std::move(scanned.warnings);
-  plan.saw_all = scanned.saw_all;
+  plan.unread = std::move(scanned.unread);
   for (const catalog::Policy& policy : plan.policies.policies) {
     PrunePart part{.policy = policy, .fingerprint = catalog::fingerprint(policy).hex()};
     const auto seen = known.fingerprints.find(plan.known_as);

@@ -9,6 +9,7 @@
 
 #include "api/prune_policies.hpp"
 #include "api/verbs.hpp"
+#include "catalog/index/refresh.hpp"
 #include "catalog/report/explain.hpp"
 #include "catalog/retain.hpp"
 #include "catalog/scan/entry.hpp"
@@ -80,7 +81,7 @@ struct PrunePlan {
   std::vector<std::string> directories{};          ///< of the store: runs, and directories that hold or may hold runs
   std::vector<OwnerlessMark> ownerless{};
   std::vector<std::string> warnings{};
-  bool saw_all = true;  ///< false: a run could not be read, and its checkpoints are not among these
+  std::vector<catalog::Unread> unread{};  ///< directories of the store: what is in them is unknown, or from before
   std::uint64_t trash_count = 0;
   std::uint64_t demote_count = 0;
   std::uint64_t freed_bytes = 0;     ///< without those that feed the next save

@@ -46,7 +46,7 @@ Result<> check_runs(Io& io, const ScrubRequest& request, const catalog::Catalog&
   std::vector<std::string> known;
   for (const Entry& entry : entries)
     if (known.empty() || known.back() != entry.checkpoint.run) known.push_back(entry.checkpoint.run);
-  CKPT_CHECK(check_seen(catalog, request.runs, known));
+  CKPT_CHECK(check_seen(catalog.refreshed().unread, request.runs, known));
   for (const std::string& glob : request.runs) {
     if (std::ranges::any_of(known, [&](const std::string& run) { return matches_glob(run, glob); })) continue;
     const auto near = nearest(glob, known);
@@ -343,7 +343,7 @@ Result<ScrubReport> scrub(Session& session, const ScrubRequest& request,
   {
     CKPT_TRY(catalog::Catalog catalog, open_catalog(session.io, request.store, catalog::Trust::nothing_unseen, now));
     out.warnings = catalog.warnings();
-    out.saw_all = unread_among(catalog, request.runs).empty();
+    out.saw_all = unread_among(catalog.refreshed().unread, request.runs).empty();
     CKPT_TRY(entries, catalog::select_entries(catalog.database(), {}));
     CKPT_CHECK(check_runs(session.io, request, catalog, entries));
   }

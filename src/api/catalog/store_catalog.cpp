@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "api/catalog/named_checkpoint.hpp"
+#include "api/catalog/store_names.hpp"
 #include "api/prune_policies.hpp"
 #include "catalog/index/run_lineage.hpp"
 #include "catalog/index/trash_index.hpp"
@@ -56,18 +57,23 @@ std::span<const std::string> asked_runs(const std::string& run) {
   return {&run, run.empty() ? 0U : 1U};
 }
 
-/// A run that is not there is mistyped.
-Result<> check_run(catalog::Catalog& catalog, const std::string& store, const std::string& run) {
-  CKPT_TRY(const auto runs, catalog::summarise_runs(catalog.database()));
-  std::vector<std::string> names;
-  for (const catalog::RunSummary& summary : runs) names.push_back(summary.run);
+/// A run that is not there is mistyped, or holds runs.
+Error no_such_run(Io& io, const std::string& store, const std::string& run, const std::vector<std::string>& runs) {
+  const auto below = hint_of_runs_below(io, store, run, runs);
+  const auto near = nearest(run, runs);
+  return {.code = Errc::not_found,
+          .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
+          .file = store,
+          .hint = below  ? *below
+                  : near ? fmt::format("did you mean '{}'?", *near)
+                         : "'ckpt status' shows the runs"};
+}
+
+Result<> check_run(Io& io, catalog::Catalog& catalog, const std::string& store, const std::string& run) {
+  CKPT_TRY(const auto names, catalog::runs_with_entries(catalog.database()));
   if (std::ranges::find(names, run) != names.end()) return {};
-  CKPT_CHECK(check_seen(catalog, std::span(&run, 1)));
-  const auto near = nearest(run, names);
-  return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
-               .file = store,
-               .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt status' shows the runs"});
+  CKPT_CHECK(check_seen(catalog.refreshed().unread, std::span(&run, 1)));
+  return fail(no_such_run(io, store, run, names));
 }
 
 /// A metric that no checkpoint has is mistyped.
@@ -121,30 +127,30 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
   return fail({.code = Errc::not_found, .message = store + ": no such directory", .file = store});
 }
 
-std::vector<catalog::Unread> unread_among(const catalog::Catalog& catalog, std::span<const std::string> runs) {
+std::vector<catalog::Unread> unread_among(std::span<const catalog::Unread> unread, std::span<const std::string> runs) {
   std::vector<catalog::Unread> out;
-  for (const catalog::Unread& one : catalog.refreshed().unread) {
+  for (const catalog::Unread& one : unread) {
     const std::string within = one.run + "/";
     const auto concerns = [&](const std::string& glob) {
       const std::string plain = glob.substr(0, glob.find_first_of("*?["));
       return glob == one.run || plain.starts_with(within) || (has_wildcard(glob) && within.starts_with(plain));
     };
-    if (runs.empty() || std::ranges::any_of(runs, concerns)) out.push_back(one);
+    if (runs.empty() || one.run == "." || std::ranges::any_of(runs, concerns)) out.push_back(one);
   }
   return out;
 }
 
-Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs) {
-  auto unread = unread_among(catalog, runs);
-  if (unread.empty()) return {};
-  return fail(std::move(unread.front().error));
+Result<> check_seen(std::span<const catalog::Unread> unread, std::span<const std::string> runs) {
+  auto among = unread_among(unread, runs);
+  if (among.empty()) return {};
+  return fail(std::move(among.front().error));
 }
 
-Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs,
+Result<> check_seen(std::span<const catalog::Unread> unread, std::span<const std::string> runs,
                     std::span<const std::string> known) {
   for (const std::string& run : runs) {
     if (has_wildcard(run) || std::ranges::find(known, run) != known.end()) continue;
-    CKPT_CHECK(check_seen(catalog, std::span(&run, 1)));
+    CKPT_CHECK(check_seen(unread, std::span(&run, 1)));
   }
   return {};
 }
@@ -183,8 +189,9 @@ Result<CatalogListing> list_catalog(Io& io, const CatalogQuery& query) {
   CKPT_TRY(out.total, catalog::count_entries(catalog.database()));
   if (!is_by_state) std::ranges::for_each(out.entries, [&](Entry& entry) { lineages.note(entry); });
   std::ranges::copy(lineages.warnings(), std::back_inserter(out.warnings));
-  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(catalog, query.store, *rows.run));
-  out.saw_all = is_sure && lineages.warnings().empty() && unread_among(catalog, asked_runs(query.run)).empty();
+  if (out.entries.empty() && rows.run) CKPT_CHECK(check_run(io, catalog, query.store, *rows.run));
+  out.saw_all =
+      is_sure && lineages.warnings().empty() && unread_among(catalog.refreshed().unread, asked_runs(query.run)).empty();
   if (!rows.passes) out.names = catalog::ShortNames(out.entries);
   sort_entries(out.entries, query.sort);
   if (query.limit && out.entries.size() > *query.limit)
@@ -201,8 +208,23 @@ Result<std::string> label_of(catalog::Catalog& catalog, const Entry& entry) {
   return catalog::ShortNames(saves).of(entry);
 }
 
+/// The verified ones of a run that went back: what is superseded is not called so.
+Result<> count_verified(Io& io, catalog::Catalog& catalog, catalog::RunSummary& run) {
+  catalog::Lineages lineages(io, catalog, run.run);
+  run.verified = 0;
+  run.verified_step.reset();
+  const auto count = [&](Entry& entry) {
+    lineages.note(entry);
+    if (catalog::listed_state(entry) == "verified" && run.verified++ == 0) run.verified_step = entry.checkpoint.step;
+    return false;
+  };
+  CKPT_CHECK(select_entries(catalog.database(), {.run = run.run, .passes = count}));
+  return {};
+}
+
 /// The summary's newest becomes RUN@latest: it does not know what is superseded. Returns its name; "" if there is none.
 Result<std::string> take_latest(Io& io, catalog::Catalog& catalog, catalog::RunSummary& run) {
+  if (run.went_back) CKPT_CHECK(count_verified(io, catalog, run));
   if (!run.newest) return std::string();
   if (!run.went_back && !run.newest->shares_step) return catalog::short_name(run.run, run.newest->step);
   const auto latest = find_in_catalog(io, catalog, run.run + "@latest");
@@ -229,9 +251,10 @@ Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& c
                         .value = rule->higher ? found->highest : found->lowest,
                         .step = rule->higher ? found->highest_step : found->lowest_step};
   CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = run.run, .step = out.step}));
+  CKPT_TRY(const std::uint64_t equal, count_with_metric(catalog.database(), run.run, rule->metric, out.value));
   out.name = catalog::short_name(run.run, out.step);
-  // The summary knows neither what is superseded, nor which save of a step it is.
-  if (!run.went_back && saves.size() == 1) return out;
+  // The summary knows neither what is superseded, nor which of equal ones or of a step's saves it is.
+  if (!run.went_back && saves.size() == 1 && equal == 1) return out;
   const auto best =
       find_in_catalog(io, catalog, fmt::format("{}@best:{}:{}", run.run, rule->metric, rule->higher ? "max" : "min"));
   if (!best)
@@ -251,7 +274,14 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   StoreStatus out{.indexed = catalog.is_indexed(), .warnings = catalog.warnings()};
   CKPT_TRY(out.runs, catalog::summarise_runs(catalog.database()));
   for (catalog::RunSummary& summary : out.runs) {
-    CKPT_TRY(out.newest[summary.run], take_latest(io, catalog, summary));
+    auto name = take_latest(io, catalog, summary);
+    if (name) {
+      out.newest[summary.run] = *std::move(name);
+      continue;
+    }
+    out.newest[summary.run] = summary.newest ? catalog::short_name(summary.run, summary.newest->step) : std::string();
+    out.saw_all = false;
+    out.warnings.push_back(std::move(name).error().message);
   }
   CKPT_TRY(out.free_bytes, io.free_bytes(store));
   if (const auto recycled = catalog::measure_recycled(io, store)) out.recycled = *recycled;
@@ -274,22 +304,20 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   const auto policies = policies_in(io, store);
   for (const catalog::RunSummary& summary : out.runs) {
     if (summary.metrics.empty()) continue;
-    CKPT_TRY(auto best, best_of_run(io, catalog, policies, summary));
-    if (best) out.bests.push_back(*std::move(best));
+    auto best = best_of_run(io, catalog, policies, summary);
+    if (best && *best) out.bests.push_back(**std::move(best));
+    if (!best) out.warnings.push_back(std::move(best).error().message);
+    out.saw_all = out.saw_all && best;
   }
   const auto runs_asked = asked_runs(run);
-  out.saw_all = out.trash_unread.empty() && unread_among(catalog, runs_asked).empty();
+  out.saw_all = out.saw_all && out.trash_unread.empty() && unread_among(catalog.refreshed().unread, runs_asked).empty();
   if (run.empty()) return out;
   std::vector<std::string> names;
   for (const catalog::RunSummary& summary : out.runs) names.push_back(summary.run);
   std::erase_if(out.runs, [&](const catalog::RunSummary& summary) { return summary.run != run; });
   if (!out.runs.empty()) return out;
-  CKPT_CHECK(check_seen(catalog, runs_asked));
-  const auto near = nearest(run, names);
-  return fail({.code = Errc::not_found,
-               .message = fmt::format("{}: no checkpoint of a run '{}'", store, run),
-               .file = store,
-               .hint = near ? fmt::format("did you mean '{}'?", *near) : "'ckpt list' shows the checkpoints"});
+  CKPT_CHECK(check_seen(catalog.refreshed().unread, runs_asked));
+  return fail(no_such_run(io, store, run, names));
 }
 
 const StoreStatus::Best* StoreStatus::best_of(const std::string& run) const {

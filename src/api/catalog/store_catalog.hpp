@@ -16,6 +16,7 @@
 #include "catalog/index/names.hpp"
 #include "catalog/index/refresh.hpp"
 #include "catalog/index/rows.hpp"
+#include "catalog/index/run_summary.hpp"
 #include "catalog/scan/entry.hpp"
 #include "catalog/scan/marks.hpp"
 #include "catalog/scan/scan.hpp"
@@ -35,13 +36,13 @@ Result<catalog::Catalog> open_catalog(Io& io, const std::string& store, catalog:
 /// For scans: the names that all formats supply, and the detection that `inspect` uses.
 catalog::OtherTools other_tools();
 
-/// Of the directories that could not be listed, those that a run of these globs (none: any run) may be, or lie in.
-std::vector<catalog::Unread> unread_among(const catalog::Catalog& catalog, std::span<const std::string> runs);
-/// Of runs (globs; none: any) of which the catalog has nothing: whether that is for want of looking.
+/// Of directories that could not be listed, those that a run of these globs (none: any run) may be, or lie in.
+std::vector<catalog::Unread> unread_among(std::span<const catalog::Unread> unread, std::span<const std::string> runs);
+/// Of runs (globs; none: any) of which nothing is known: whether that is for want of looking.
 /// errors  that of the directory
-Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs);
+Result<> check_seen(std::span<const catalog::Unread> unread, std::span<const std::string> runs);
 /// The same of those among them that are names, and not `known`.
-Result<> check_seen(const catalog::Catalog& catalog, std::span<const std::string> runs,
+Result<> check_seen(std::span<const catalog::Unread> unread, std::span<const std::string> runs,
                     std::span<const std::string> known);
 
 /// ckpt list.

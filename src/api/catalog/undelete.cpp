@@ -7,6 +7,7 @@
 #include <optional>
 #include <tuple>
 
+#include "api/catalog/store_place.hpp"
 #include "catalog/index/names.hpp"
 #include "catalog/scan/entry.hpp"
 #include "convert/foreign_names.hpp"
@@ -103,8 +104,9 @@ std::optional<TrashEntry> find_in_run(Io& io, const std::string& store, const st
     }
   }
   const auto there = io.stat(join_path(directory, which));
-  if (!there || CheckpointName::parse(which)) return std::nullopt;
-  return TrashEntry{.run = run, .name = which, .record = {.step = foreign_names().step_in(which).value_or(0)}};
+  const auto step = foreign_names().step_in(which);
+  if (!there || !step) return std::nullopt;
+  return TrashEntry{.run = run, .name = which, .record = {.step = *step}};
 }
 
 /// Whether the optimizer of a checkpoint of such a name was dropped and then purged: the checkpoint exists, but is
@@ -165,7 +167,7 @@ struct Wanted {
 };
 
 Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteRequest& request,
-                           const std::vector<TrashEntry>& trash, const std::vector<Error>& unread,
+                           const std::vector<TrashEntry>& trash, const std::vector<catalog::Unread>& unread,
                            UndeleteReport& out) {
   Wanted wanted;
   const auto in_time = [&](const TrashEntry& entry) {
@@ -190,7 +192,7 @@ Result<Wanted> find_wanted(Io& io, const std::string& store, const UndeleteReque
       in_place = find_restored(io, store, trash, name);
       if (!in_place) in_place = find_in_run(io, store, name);
     }
-    if (!in_place) return fail(unread.empty() ? std::move(found).error() : unread.front());
+    if (!in_place) return fail(unread.empty() ? std::move(found).error() : unread.front().error);
     out.in_place.push_back(*std::move(in_place));
   }
   return wanted;
@@ -211,7 +213,7 @@ void pin_restored(Io& io, const std::string& store, const UndeleteRequest& reque
 
 Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request) {
   const std::string store = join_path(request.store, "");
-  CKPT_CHECK(io.stat(store));
+  CKPT_CHECK(check_outermost(io, store));
   catalog::TrashFaults faults;
   CKPT_TRY(const auto first, catalog::list_trash(io, store, catalog::TrashScope::all, &faults));
   UndeleteReport out;

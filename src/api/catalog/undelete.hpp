@@ -33,7 +33,7 @@ struct UndeleteReport {
   std::vector<catalog::TrashEntry> in_place{};  ///< in their runs already, as after a command that was killed
   std::vector<std::pair<std::string, std::string>> refused{};   ///< name as given, why
   std::vector<std::pair<std::string, std::string>> unpinned{};  ///< restored, but not pinned: name, why
-  std::vector<Error> unread{};  ///< of directories of the trash that could not be listed, where all was asked for
+  std::vector<catalog::Unread> unread{};                        ///< of the trash, where all was asked for
 };
 /// Restores checkpoints from the trash; of several of one step the newest generation. Prune keeps a restored one for as
 /// long as its grace was (catalog::undeleted_until). Continues after a refusal. The same command again does the rest.
@@ -44,7 +44,7 @@ Result<UndeleteReport> undelete(Io& io, const UndeleteRequest& request);
 /// ckpt list --trash.
 struct TrashListing {
   std::vector<catalog::TrashEntry> entries{};  ///< with files, by run and name; `shares_step` is set
-  std::vector<Error> unread{};                 ///< of directories that could not be listed
+  std::vector<catalog::Unread> unread{};
 };
 /// errors  not_found: the store; io
 Result<TrashListing> list_deleted(Io& io, const std::string& store);

@@ -21,6 +21,7 @@ struct WhyReport {
   std::vector<std::pair<std::size_t, std::size_t>> live{};  ///< part and entry of the plan, newest last
   std::vector<Ruleless> ruleless{};                         ///< those that no policy decides about
   std::vector<catalog::TrashEntry> history{};               ///< deletions, oldest first
+  std::vector<std::string> warnings{};  ///< what is said of a checkpoint is from before: its run cannot be read now
 };
 
 /// Why a checkpoint is kept, or was deleted, by a name that names_checkpoint understands, or by a word as for

@@ -42,25 +42,8 @@ tl::unexpected<Error> several(Database& database, const std::string& name, const
                .hint = "give the full name of one"});
 }
 
-Result<std::vector<std::string>> run_names(Database& database) {
-  return asked(database.file(), [&]() -> Result<std::vector<std::string>> {
-    std::vector<std::string> out;
-    // One index lookup per run, however many checkpoints it has.
-    SQLite::Statement next(database.sqlite(), "SELECT min(run) FROM checkpoints WHERE run>?1");
-    SQLite::Statement first(database.sqlite(), "SELECT min(run) FROM checkpoints");
-    if (!first.executeStep() || first.getColumn(0).isNull()) return out;
-    out.push_back(first.getColumn(0).getString());
-    for (;;) {
-      next.reset();
-      next.bind(1, out.back());
-      if (!next.executeStep() || next.getColumn(0).isNull()) return out;
-      out.push_back(next.getColumn(0).getString());
-    }
-  });
-}
-
 Result<std::string> run_of(Database& database, const std::string& name, const std::string& run) {
-  CKPT_TRY(const auto runs, run_names(database));
+  CKPT_TRY(const auto runs, runs_with_entries(database));
   if (run.empty()) {
     if (runs.size() == 1) return runs.front();
     return fail({.code = runs.empty() ? Errc::not_found : Errc::usage,
@@ -70,6 +53,18 @@ Result<std::string> run_of(Database& database, const std::string& name, const st
   if (std::binary_search(runs.begin(), runs.end(), run)) return run;
   const auto near = nearest(run, runs);
   return unknown(name, fmt::format("no run '{}'", run), near ? fmt::format("did you mean '{}'?", *near) : "");
+}
+
+/// It, or its marks, say which is meant, and cannot be read.
+Error unread_entry(const std::string& name, const Entry& entry) {
+  const std::string_view what = entry.checkpoint.state == State::unreadable ? "" : "the marks of ";
+  return {.code = Errc::io,
+          .message = fmt::format("{}: {}{} cannot be read: {}", name, what,
+                                 short_name(entry.checkpoint.run, entry.checkpoint.step), entry.reason),
+          .hint = "name a checkpoint by its step"};
+}
+bool is_unread(const Entry& entry) {
+  return entry.checkpoint.state == State::unreadable || entry.checkpoint.marks_unreadable;
 }
 
 /// With the series of what was deleted.
@@ -90,18 +85,25 @@ Result<std::string> newest_name(Database& database, const std::string& name, con
     Binder(select).add(run);
     std::uint64_t left = before;
     std::string superseded;  // the newest that would be usable
+    std::string unread;      // the newest that might be
     while (select.executeStep()) {
       Columns row(select);
       std::string found = row.text();
       const std::uint64_t series = row.natural();
       const std::uint64_t step = row.natural();
       const std::uint64_t state = row.natural();
+      if (state == static_cast<std::uint64_t>(State::unreadable) && unread.empty() && !lineage.supersedes(series, step))
+        unread = found;
       if (state < static_cast<std::uint64_t>(State::committed)) continue;
       if (lineage.supersedes(series, step)) {
         if (superseded.empty()) superseded = fmt::format("{}/{}", run, found);
         continue;
       }
       if (left-- == 0) return found;
+    }
+    if (!unread.empty()) {
+      CKPT_TRY(const auto entries, select_entries(database, {.run = run, .name = unread}));
+      if (!entries.empty()) return fail(unread_entry(name, entries.front()));
     }
     return unknown(name,
                    before == 0 ? fmt::format("run '{}' has no usable checkpoint", run)
@@ -137,23 +139,15 @@ Result<Entry> by_step(Database& database, const std::string& name, const std::st
   });
 }
 
-/// Marks say which is meant, and those of this one cannot be read.
-Error unread_marks(const std::string& name, const Entry& entry) {
-  return {.code = Errc::io,
-          .message = fmt::format("{}: the marks of {} cannot be read: {}", name,
-                                 short_name(entry.checkpoint.run, entry.checkpoint.step), entry.reason),
-          .hint = "name a checkpoint by its step"};
-}
-
 Result<Entry> by_metric(Database& database, const std::string& name, const std::string& run, std::string metric,
                         std::optional<bool> is_higher, const Naming& naming) {
   CKPT_TRY(const Lineage lineage, lineage_of_run(database, run, naming));
   std::optional<Error> unread;
   const auto may_be_best = [&](const Entry& entry) {
     const Checkpoint& one = entry.checkpoint;
-    if (one.state < State::committed || lineage.supersedes(one.series, one.step)) return false;
-    if (one.marks_unreadable && !unread) unread = unread_marks(name, entry);
-    return !one.metrics.empty();
+    if (lineage.supersedes(one.series, one.step)) return false;
+    if (is_unread(entry) && !unread) unread = unread_entry(name, entry);
+    return !one.metrics.empty() && one.state >= State::committed;
   };
   CKPT_TRY(auto entries, select_entries(database, {.run = run, .passes = may_be_best}));
   if (unread) return fail(*std::move(unread));
@@ -194,10 +188,8 @@ Result<Entry> by_tag(Database& database, const std::string& name, const std::str
   if (entries.size() > 1) return several(database, name, entries);
   CKPT_TRY(entries, select_entries(database, {.run = run, .name = tag}));
   if (!entries.empty()) return std::move(entries.front());
-  CKPT_TRY(entries, select_entries(database, {.run = run, .passes = [](const Entry& entry) {
-                                                return entry.checkpoint.marks_unreadable;
-                                              }}));
-  if (!entries.empty()) return fail(unread_marks(name, entries.front()));
+  CKPT_TRY(entries, select_entries(database, {.run = run, .passes = is_unread}));
+  if (!entries.empty()) return fail(unread_entry(name, entries.front()));
   return asked(database.file(), [&]() -> Result<Entry> {
     std::vector<std::string> known{std::string(kLatest), std::string(kBest)};
     SQLite::Statement select(database.sqlite(),

@@ -23,12 +23,6 @@ enum class Trust : std::uint8_t {
   nothing,
 };
 
-/// A directory of a store that could not be listed: what is in it is unknown, or known from before.
-struct Unread {
-  std::string run{};
-  Error error{};
-};
-
 struct Refreshed {
   std::uint64_t read = 0;     ///< checkpoints that were read
   std::uint64_t removed = 0;  ///< that no longer exist

@@ -1,7 +1,6 @@
 #include "catalog/index/rows.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 #include <unordered_set>
 #include <utility>
@@ -27,13 +26,6 @@ std::optional<double> stored(double value) {
   if (value != value) return std::nullopt;  // SQLite has no NaN
   return value;
 }
-double read_back(std::optional<double> value) {
-  return value.value_or(std::numeric_limits<double>::quiet_NaN());
-}
-
-State state_of(std::uint64_t number) {
-  return number > static_cast<std::uint64_t>(State::verified) ? State::unreadable : static_cast<State>(number);
-}
 
 Entry take_row(Columns& row) {
   Entry entry;
@@ -47,7 +39,7 @@ Entry take_row(Columns& row) {
   checkpoint.generation = row.natural();
   checkpoint.step = row.natural();
   checkpoint.created = row.time();
-  checkpoint.state = state_of(row.natural());
+  checkpoint.state = row.state();
   entry.reason = row.text();
   checkpoint.bytes = row.natural();
   checkpoint.optimizer_bytes = row.natural();
@@ -111,7 +103,7 @@ class Details {
         mark.at = row.optional_time();
         mark.owner = row.text();
         mark.text = row.text();
-        mark.value = read_back(row.real());
+        mark.value = row.number();
         marks.push_back(std::move(mark));
       });
     if (may_have(with_marks_, checkpoint))
@@ -119,7 +111,7 @@ class Details {
         const std::string kind = row.text();
         Mark mark{.kind = Mark::Kind::note, .name = row.text(), .text = row.text(), .owner = row.text()};
         mark.at = row.optional_time();
-        mark.value = read_back(row.real());
+        mark.value = row.number();
         if (kind == kTracker) {
           entry.checkpoint.trackers.push_back(mark.name);
         } else if (kind == kSavedMetric) {
@@ -267,7 +259,6 @@ std::string placeholders() {
 
 }  // namespace
 
-/// The runs that have checkpoints, one step of the index each.
 Result<std::vector<std::string>> runs_with_entries(Database& database) {
   return asked(database.file(), [&]() -> Result<std::vector<std::string>> {
     std::vector<std::string> out;
@@ -283,15 +274,16 @@ Result<std::vector<std::string>> runs_with_entries(Database& database) {
   });
 }
 
-/// Checkpoints that differ only in name arrive in descending order of names, and leave in ascending order.
-void turn_equal_ones(std::vector<Entry>::iterator begin, std::vector<Entry>::iterator end) {
+/// Those that another tool saved of one step: the newest first, as committed_before has it.
+void sort_equal_ones(std::vector<Entry>::iterator begin, std::vector<Entry>::iterator end) {
   const auto order = [](const Entry& entry) {
     const Checkpoint& one = entry.checkpoint;
     return std::tuple(one.series, one.step, one.generation);
   };
   while (begin != end) {
     const auto next = std::find_if(begin, end, [&](const Entry& entry) { return order(entry) != order(*begin); });
-    std::reverse(begin, next);
+    if (next - begin > 1)
+      std::sort(begin, next, [](const Entry& a, const Entry& b) { return a.checkpoint.id > b.checkpoint.id; });
     begin = next;
   }
 }
@@ -316,13 +308,13 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
     out.reserve(static_cast<std::size_t>(known_count));
     Query one = query;
     if (!runs.empty()) one.run.emplace();
-    // No index has ascending names within a descending order. If all of a run are requested, equal ones are reversed
-    // afterwards: sorting whole rows takes longer than reading them.
-    const bool turned = !runs.empty() && query.limit == UINT64_MAX;
+    // The index has names where equal ones go by id. If all of a run are requested, they are sorted afterwards: sorting whole
+    // rows takes longer than reading them.
+    const bool sorted_later = !runs.empty() && query.limit == UINT64_MAX;
     SQLite::Statement select(database.sqlite(), std::string("SELECT ") + kColumns + ", checkpoint FROM checkpoints" +
                                                     where_text(one) +
-                                                    " ORDER BY run, series DESC, step DESC, generation DESC, name" +
-                                                    (turned ? " DESC" : ""));
+                                                    " ORDER BY run, series DESC, step DESC, generation DESC, " +
+                                                    (sorted_later ? "name DESC" : "id DESC"));
     Details details(database.sqlite());
     if (query.limit == UINT64_MAX && !narrow) details.find_all(database.sqlite());
     const auto take_all = [&] {
@@ -344,7 +336,7 @@ Result<std::vector<Entry>> select_entries(Database& database, const Query& query
       one.run = std::move(run);
       const auto first = static_cast<std::ptrdiff_t>(out.size());
       take_all();
-      if (turned) turn_equal_ones(out.begin() + first, out.end());
+      if (sorted_later) sort_equal_ones(out.begin() + first, out.end());
     }
     return out;
   });
@@ -450,148 +442,14 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
   });
 }
 
-namespace {
-
-/// Of summaries in the order of their runs, that of a run; null if there is none. `at`: the last one that was found.
-RunSummary* find_summary(std::vector<RunSummary>& summaries, std::size_t& at, const std::string& run) {
-  while (at < summaries.size() && summaries[at].run < run) ++at;
-  return at < summaries.size() && summaries[at].run == run ? &summaries[at] : nullptr;
-}
-
-void add_verifications(Database& database, std::vector<RunSummary>& out) {
-  SQLite::Statement select(database.sqlite(),
-                           "SELECT run, max(states.at) FROM states JOIN checkpoints USING (checkpoint) "
-                           "WHERE states.state='verified' GROUP BY run ORDER BY run");
-  for (std::size_t at = 0; select.executeStep();) {
-    Columns row(select);
-    RunSummary* summary = find_summary(out, at, row.text());
-    if (summary != nullptr) summary->last_verified = row.optional_time();
-  }
-}
-
-/// Of complete checkpoints. In SQLite the other columns of a row with min() or max() are those of the row it came from.
-void add_metrics(Database& database, std::vector<RunSummary>& out) {
-  for (const bool lowest : {true, false}) {
-    SQLite::Statement select(
-        database.sqlite(),
-        fmt::format("SELECT run, marks.name, {}(value), step FROM marks JOIN checkpoints USING (checkpoint) "
-                    "WHERE kind IN ('metric', 'saved') AND value>-9e999 AND value<9e999 AND checkpoints.state>={} "
-                    "GROUP BY run, marks.name ORDER BY run, marks.name",
-                    lowest ? "min" : "max", static_cast<int>(State::committed)));
-    std::size_t metric = 0;
-    for (std::size_t at = 0; select.executeStep();) {
-      Columns row(select);
-      const std::size_t before = at;
-      RunSummary* summary = find_summary(out, at, row.text());
-      if (summary == nullptr) continue;
-      if (before != at) metric = 0;
-      if (lowest) {
-        RunSummary::Metric& one = summary->metrics.emplace_back();
-        one.name = row.text();
-        one.lowest = read_back(row.real());
-        one.lowest_step = row.natural();
-      } else {
-        row.text();
-        RunSummary::Metric& one = summary->metrics[metric++];
-        one.highest = read_back(row.real());
-        one.highest_step = row.natural();
-      }
-    }
-  }
-}
-
-}  // namespace
-
 std::string newest_first(Database& database, const std::string& run) {
   SQLite::Statement& foreign =
       database.prepared("SELECT 1 FROM checkpoints WHERE run=?1 AND generation=0 LIMIT 1");  // an index has both
   Binder(foreign).add(run);
   const bool by_step = foreign.executeStep();
   foreign.reset();
-  return by_step ? "ORDER BY series DESC, step DESC, generation DESC, name DESC"
-                 : "ORDER BY generation DESC, step DESC, name DESC";
-}
-
-Result<std::vector<RunSummary>> summarise_runs(Database& database) {
-  CKPT_TRY(std::vector<std::string> runs, runs_with_entries(database));
-  return asked(database.file(), [&]() -> Result<std::vector<RunSummary>> {
-    const Snapshot snapshot(database.sqlite());
-    std::vector<RunSummary> out;
-    // In the order of the index, so that no table is read.
-    SQLite::Statement select(database.sqlite(),
-                             "SELECT step, state, bytes, series FROM checkpoints WHERE run=?1 "
-                             "ORDER BY series DESC, step DESC, generation DESC, name DESC");
-    for (std::string& run : runs) {
-      RunSummary& summary = out.emplace_back();
-      summary.run = std::move(run);
-      SQLite::Statement newest(
-          database.sqlite(),
-          fmt::format("SELECT step, name, created FROM checkpoints WHERE run=?1 AND state>={} {} LIMIT 1",
-                      static_cast<int>(State::committed), newest_first(database, summary.run)));
-      Binder(newest).add(summary.run);
-      if (newest.executeStep()) {
-        Columns row(newest);
-        const std::uint64_t step = row.natural();
-        summary.newest = {.name = row.text(), .step = step};
-        summary.newest->created = row.time();
-      }
-      std::uint64_t saves_of_newest = 0;
-      select.reset();
-      Binder(select).add(summary.run);
-      while (select.executeStep()) {
-        Columns row(select);
-        const std::uint64_t step = row.natural();
-        const State state = state_of(row.natural());
-        const std::uint64_t bytes = row.natural();
-        summary.went_back = summary.went_back || row.natural() > 0;
-        summary.bytes += std::min(bytes, UINT64_MAX - summary.bytes);
-        ++summary.count;
-        summary.damaged += state == State::corrupt || state == State::repairable ? 1 : 0;
-        summary.unreadable += state == State::unreadable ? 1 : 0;
-        saves_of_newest += summary.newest && summary.newest->step == step ? 1U : 0U;
-        if (state != State::verified) continue;
-        if (summary.verified++ == 0) summary.verified_step = step;
-      }
-      if (summary.newest) summary.newest->shares_step = saves_of_newest > 1;
-    }
-    SQLite::Statement restored(database.sqlite(),
-                               "SELECT run, step, max(at) FROM states JOIN checkpoints USING (checkpoint) "
-                               "WHERE states.state='restored' GROUP BY run ORDER BY run");
-    for (std::size_t at = 0; restored.executeStep();) {
-      Columns row(restored);
-      const std::string run = row.text();
-      while (at < out.size() && out[at].run < run) ++at;
-      if (at < out.size() && out[at].run == run) out[at].restored_step = row.natural();
-    }
-    SQLite::Statement pins(database.sqlite(),
-                           "SELECT run, count(DISTINCT checkpoint) FROM pins JOIN checkpoints USING (checkpoint) "
-                           "GROUP BY run ORDER BY run");
-    std::size_t at = 0;
-    while (pins.executeStep()) {
-      Columns row(pins);
-      const std::string run = row.text();
-      while (at < out.size() && out[at].run < run) ++at;
-      if (at < out.size() && out[at].run == run) out[at].pinned = row.natural();
-    }
-    // The words of the partial index that finds them (schemas/catalog/002).
-    SQLite::Statement demoted(
-        database.sqlite(),
-        "SELECT run, step, name, id FROM checkpoints "
-        "WHERE revision>0 AND optim_bytes=0 AND files>0 AND is_foreign=0 ORDER BY run, series, step, generation");
-    at = 0;
-    while (demoted.executeStep()) {
-      Columns row(demoted);
-      const std::string run = row.text();
-      while (at < out.size() && out[at].run < run) ++at;
-      if (at == out.size() || out[at].run != run) continue;
-      ++out[at].demoted;
-      const std::uint64_t step = row.natural();
-      out[at].newest_demoted = {.name = row.text(), .id = row.text(), .step = step};
-    }
-    add_verifications(database, out);
-    add_metrics(database, out);
-    return out;
-  });
+  return by_step ? "ORDER BY series DESC, step DESC, generation DESC, id DESC"
+                 : "ORDER BY generation DESC, step DESC, id DESC";
 }
 
 }  // namespace ckpt::catalog

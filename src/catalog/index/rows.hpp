@@ -30,6 +30,9 @@ struct Query {
 /// errors  as sqlite_code
 Result<std::vector<Entry>> select_entries(Database& database, const Query& query);
 Result<std::uint64_t> count_entries(Database& database);
+/// The runs that have checkpoints, in byte order: one step of the index each, however many those are.
+/// errors  as sqlite_code; corrupt: the index is out of order
+Result<std::vector<std::string>> runs_with_entries(Database& database);
 
 /// Replaces the row of its run and name.
 Result<> store_entry(Database& database, const Entry& entry);
@@ -66,44 +69,5 @@ Result<std::vector<KnownEntry>> select_known(Database& database, const std::stri
 /// "ORDER BY ..." of a run's checkpoints from the one saved last: by generation, as a run may go back to an earlier step.
 /// Another tool's have none: in a run that holds such ones too, by series and step. To be called in `asked`.
 std::string newest_first(Database& database, const std::string& run);
-
-/// All runs that have checkpoints, summed up.
-struct RunSummary {
-  std::string run{};
-  std::uint64_t count = 0;
-  std::uint64_t bytes = 0;
-  struct Newest {
-    std::string name{};  ///< of its directory
-    std::uint64_t step = 0;
-    Time created{};
-    bool shares_step = false;  ///< another one of the run has its step
-  };
-  std::optional<Newest> newest{};                ///< of those that can be used, superseded or not
-  std::optional<std::uint64_t> verified_step{};  ///< the newest of those
-  std::uint64_t verified = 0;
-  std::optional<std::uint64_t> restored_step{};  ///< the greatest of those that a trainer has loaded
-  std::uint64_t damaged = 0;                     ///< corrupt
-  std::uint64_t unreadable = 0;
-  std::uint64_t pinned = 0;   ///< regardless of the pins' dates
-  std::uint64_t demoted = 0;  ///< whose optimizer was dropped
-  struct Demoted {
-    std::string name{};
-    std::string id{};
-    std::uint64_t step = 0;
-  };
-  std::optional<Demoted> newest_demoted{};
-  bool went_back = false;               ///< it has a series after the first
-  std::optional<Time> last_verified{};  ///< when a checkpoint of it was verified last, whatever the result
-  /// A metric of its checkpoints; NaN and infinite values do not count.
-  struct Metric {
-    std::string name{};
-    double lowest = 0;
-    std::uint64_t lowest_step = 0;
-    double highest = 0;
-    std::uint64_t highest_step = 0;
-  };
-  std::vector<Metric> metrics{};  ///< by name
-};
-Result<std::vector<RunSummary>> summarise_runs(Database& database);
 
 }  // namespace ckpt::catalog

@@ -7,6 +7,7 @@
 #include <sqlite3.h>
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -111,6 +112,13 @@ class Columns {
     const auto column = row_.getColumn(index_++);
     if (column.isNull()) return std::nullopt;
     return column.getDouble();
+  }
+  /// SQLite has no NaN: NULL is one.
+  double number() { return real().value_or(std::numeric_limits<double>::quiet_NaN()); }
+  /// One of a later release is unreadable.
+  State state() {
+    const std::uint64_t value = natural();
+    return value > static_cast<std::uint64_t>(State::verified) ? State::unreadable : static_cast<State>(value);
   }
   std::optional<std::uint64_t> optional_natural() {
     if (row_.getColumn(index_).isNull()) {

@@ -53,11 +53,14 @@ class TrashRefresh {
     return stamp.inode != 0 && stamp == Columns(select).stamp();
   }
 
-  Result<> carry_out() {
+  /// `wanted`: the run asked for, or "" for all; what cannot be listed of others is left for the next time.
+  Result<> carry_out(const std::string& wanted) {
     while (!to_list_.empty()) {
       const std::string run = *to_list_.begin();
       to_list_.erase(to_list_.begin());
-      CKPT_CHECK(list_run(run));
+      auto listed = list_run(run);
+      const bool concerns = wanted.empty() || run == kStoreItself || wanted == run || wanted.starts_with(run + "/");
+      if (!listed && concerns) return listed;
     }
     return {};
   }
@@ -218,7 +221,7 @@ Result<> refresh_trash(Io& io, const std::string& store, Database& database, con
   CKPT_TRY(const bool due, work.is_due());
   if (!due) return {};
   SQLite::Transaction transaction(database.sqlite(), SQLite::TransactionBehavior::IMMEDIATE);
-  CKPT_CHECK(work.carry_out());
+  CKPT_CHECK(work.carry_out(run));
   transaction.commit();
   return {};
 }
@@ -288,10 +291,9 @@ Result<std::vector<SeriesBirth>> indexed_births(Io& io, const std::string& store
     return births_in(database, run);
   });
   if (out) return out;
+  if (!run.empty()) return births_in_trash(io, store, run);
   CKPT_TRY(const auto entries, list_trash(io, store));
-  std::vector<SeriesBirth> births = births_of(entries);
-  if (!run.empty()) std::erase_if(births, [&](const SeriesBirth& birth) { return birth.run != run; });
-  return births;
+  return births_of(entries);
 }
 
 Result<> forget_trash(Database& database) {

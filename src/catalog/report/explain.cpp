@@ -7,7 +7,6 @@
 #include <array>
 #include <iterator>
 
-#include "catalog/scan/links.hpp"
 #include "catalog/select.hpp"
 
 namespace ckpt::catalog {

@@ -318,7 +318,9 @@ Time time_of(const Stamp& stamp) {
 }
 
 void take_commit_time(Entry& entry) {
-  if (!entry.foreign && entry.manifest.inode != 0) entry.checkpoint.committed = time_of(entry.manifest);
+  if (entry.foreign) return;
+  const Stamp& last = entry.manifest.inode != 0 ? entry.manifest : entry.directory;
+  if (last.inode != 0) entry.checkpoint.committed = time_of(last);
 }
 
 bool is_settled(const Stamp& stamp, Time now) {

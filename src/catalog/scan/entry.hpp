@@ -110,7 +110,7 @@ Result<Stamp> find_stamp(Io& io, const std::string& path);
 Stamp stamp_of(Io& io, const std::string& path);
 /// When it was changed last.
 Time time_of(const Stamp& stamp);
-/// Of ours: its manifest, which is written last.
+/// Of ours: its manifest, which is written last; where that is lost its directory, which may have changed later.
 void take_commit_time(Entry& entry);
 /// Whether every later change will show in it. Two changes of a directory within a few seconds may leave the same time:
 /// file system clocks are coarse, and a server's clock may differ. Only a time older than that when it is read proves a

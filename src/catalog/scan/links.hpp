@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "catalog/scan/entry.hpp"
@@ -17,10 +16,6 @@ struct FoundLink {
   std::string leads{};      ///< of a tracker or a reference: the path that it holds
   bool unreadable = false;  ///< a tracker, or a directory of the run, that cannot be read now
 };
-
-/// What follows the name of one that may name a checkpoint: of an unreadable one, and of a link.
-inline constexpr std::string_view kCannotBeRead = " (cannot be read)";
-inline constexpr std::string_view kCannotBeFollowed = " (cannot be followed)";
 
 /// Records for checkpoints which links in the store lead to them, or into them: a link next to checkpoints (`latest ->
 /// step-...`) names one, as a tracker does; a link among a checkpoint's data files, or a reference, makes its checkpoint

@@ -17,6 +17,7 @@ namespace ckpt::catalog {
 namespace {
 
 constexpr std::uint64_t kMostTrackerBytes = 4096;
+constexpr std::string_view kRescued = "lost+found";  // of a file system's root: pieces of files, and only root may look
 
 bool holds_ours(const std::vector<DirEntry>& entries) {
   return std::any_of(entries.begin(), entries.end(),
@@ -32,10 +33,12 @@ bool looks_like_ours(const std::vector<DirEntry>& entries) {
 }
 
 /// Whether a directory that detection recognises only holds the checkpoints below it: then it is a run. Those that cannot
-/// be looked at count too.
+/// be looked at count too. One of the same step is its own: checkpoint-500/global_step500, by a trainer with DeepSpeed.
 bool holds_others(Io& io, const std::string& path, const std::vector<DirEntry>& entries, const OtherTools& tools) {
+  const auto own = tools.names.step_in(base_name(path));
   return std::any_of(entries.begin(), entries.end(), [&](const DirEntry& entry) {
-    if (!tools.names.step_in(entry)) return false;
+    const auto step = tools.names.step_in(entry);
+    if (!step || step == own) return false;
     const Recognised seen = tools.recognise(io, join_path(path, entry.name));
     return !seen.format.empty() || seen.unread;
   });
@@ -107,6 +110,7 @@ void add_child(Io& io, std::string_view store, const std::string& run, const std
     out.is_restless = true;
   }
   if (entry.name.starts_with('.') || entry.name.find(kPartialMark) != std::string::npos) return;  // uncommitted work
+  if (entry.name == kRescued) return;
   if (entry.kind == FileInfo::Kind::file) return add_file(io, run, path, entry, tools, out);
   if (entry.kind != FileInfo::Kind::directory) return;
   if (CheckpointName::parse(entry.name)) {

@@ -35,6 +35,12 @@ struct OtherTools {
 /// The greatest depth of a run in its store.
 inline constexpr unsigned kDeepestRun = 4;
 
+/// A directory of a store, or of its trash, that could not be listed: what is in it is unknown, or known from before.
+struct Unread {
+  std::string run{};
+  Error error{};
+};
+
 /// One directory of a store: itself, a run, or one that holds runs.
 struct Folder {
   std::vector<EntryPlace> places{};    ///< checkpoints, in byte order of their names

@@ -1,5 +1,6 @@
 // The contents of the trash, from its directories and records alone.
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -28,7 +29,9 @@ std::string name_in_run(const std::string& kept_as) {
 
 Result<std::vector<DirEntry>> list_if_there(Io& io, const std::string& path) {
   auto entries = io.list(path);
-  if (!entries && entries.error().code == Errc::not_found) return std::vector<DirEntry>();
+  // A file of another program in its place holds nothing of ours.
+  const bool is_none = !entries && (entries.error().code == Errc::not_found || entries.error().system_code == ENOTDIR);
+  if (is_none) return std::vector<DirEntry>();
   return entries;
 }
 
@@ -58,7 +61,7 @@ class Listing {
     auto folder = list_trash_folder(io_, store_, run);
     if (!folder) {
       if (faults_ == nullptr) return fail(std::move(folder).error());
-      faults_->unread.push_back(std::move(folder).error());
+      faults_->unread.push_back({.run = run, .error = std::move(folder).error()});
       return {};
     }
     for (const TrashFolder::Item& item : folder->items) {
@@ -192,6 +195,7 @@ Result<TrashFolder> list_trash_folder(Io& io, const std::string& store, const st
 std::optional<TrashEntry> read_trash_entry(Io& io, const std::string& store, const std::string& run,
                                            const TrashFolder::Item& item) {
   TrashEntry out{.run = run, .name = name_in_run(item.kept_as), .kept_as = item.kept_as, .present = item.present};
+  if (const auto name = CheckpointName::parse(out.name)) out.record.step = name->step;  // also without a record
   if (!item.has_record) return out;
   auto text = read_small_file(io, record_path(store, run, item.kept_as), kMostRecordBytes);
   if (!text && text.error().code == Errc::not_found) {

@@ -337,8 +337,10 @@ Result<LockOutcome> Deleter::purge_one(const TrashEntry& entry, Time now, const 
 Result<Deleter::Purged> Deleter::purge(Time now, const std::string& by,
                                        const std::function<bool(const TrashEntry&)>& chosen,
                                        std::optional<std::uint64_t> recycled_sets, const std::atomic<bool>* stop) {
-  CKPT_TRY(const auto entries, list_trash(io_, store_));
+  TrashFaults faults;
+  CKPT_TRY(const auto entries, list_trash(io_, store_, TrashScope::all, &faults));
   Purged out;
+  for (const Unread& one : faults.unread) out.kept.push_back(one.error.message);
   std::vector<TrashEntry> going;
   for (const TrashEntry& entry : entries) {
     if (!entry.present) continue;

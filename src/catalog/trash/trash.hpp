@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "catalog/retain.hpp"
+#include "catalog/scan/scan.hpp"
 #include "catalog/trash/record.hpp"
 #include "engine/comm/comm.hpp"
 #include "engine/io/hold_directory.hpp"
@@ -58,7 +59,7 @@ struct TrashEntry {
 /// What a listing of the trash found besides.
 struct TrashFaults {
   std::vector<std::string> unfinished{};  ///< paths of records that were never finished
-  std::vector<Error> unread{};            ///< of directories: what is in them is not in the listing
+  std::vector<Unread> unread{};           ///< what is in these is not in the listing
 };
 
 enum class TrashScope : std::uint8_t {

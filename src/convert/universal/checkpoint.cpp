@@ -9,6 +9,7 @@
 
 #include "convert/metadata_memory.hpp"
 #include "engine/publish/publish.hpp"
+#include "engine/store/run_directory.hpp"
 #include "format/universal/format_check.hpp"
 
 namespace ckpt::universal {
@@ -22,6 +23,12 @@ Result<std::string> read_manifest(Io& io, const std::string& root, std::uint64_t
   const std::string path = join_path(root, kManifestPath);
   auto text = read_metadata_file(io, path, MetadataCost::json, limit, kMaxManifestBytes);
   if (text || text.error().code != Errc::not_found) return text;
+  if (io.stat(join_path(root, kManifestCopyPath)) && CheckpointName::parse(base_name(root)))
+    return violates(
+        Check::committed,
+        Error{.message = fmt::format("{}: manifest.json is missing; its copy {} is there", root, kManifestCopyPath),
+              .file = root,
+              .hint = fmt::format("'ckpt repair {}' restores it from a whole copy", root)});
   return violates(Check::committed,
                   Error{.message = root + ": manifest.json is missing: the save or conversion never finished",
                         .file = root,
