@@ -10,6 +10,7 @@
 
 #include "catalog/entry_text.hpp"
 #include "catalog/index/catalog.hpp"
+#include "catalog/index/names.hpp"
 #include "catalog/index/rows.hpp"
 #include "catalog/index/run_summary.hpp"
 #include "engine/store/inbox.hpp"
@@ -51,14 +52,27 @@ void let_clocks_move() {
   std::this_thread::sleep_for(std::chrono::milliseconds(12));
 }
 
-TEST(Rows, OfOneStepComeByNameHoweverManyAreAskedFor) {
+TEST(Rows, OfOneStepTheNewestComesFirstHoweverManyAreAskedFor) {
   StoreBuilder store;
   for (const std::string name : {"iter_5", "ckpt-5", "step_5", "ckpt-4", "iter_4", "ckpt-6"}) {
     fs::create_directories(store.path() + "/r/" + name);
     std::ofstream(store.path() + "/r/" + name + "/other.bin") << "x";
   }
   Catalog catalog = open_catalog(store);
-  const std::vector<std::string> sorted{"ckpt-6", "ckpt-5", "iter_5", "step_5", "ckpt-4", "iter_4"};
+  const auto all = select_entries(catalog.database(), {});
+  ASSERT_TRUE(all);
+  std::vector<std::string> sorted;
+  for (const Entry& entry : *all) {
+    sorted.push_back(entry.name);
+    const Checkpoint& first = all->front().checkpoint;
+    if (&entry != &all->front()) EXPECT_TRUE(committed_before(entry.checkpoint, first));
+    const auto newest = find_checkpoint(catalog.database(), "r@" + std::to_string(entry.checkpoint.step));
+    ASSERT_TRUE(newest);
+    EXPECT_FALSE(committed_before(newest->checkpoint, entry.checkpoint)) << "RUN@STEP is another one";
+  }
+  EXPECT_EQ(find_checkpoint(catalog.database(), "r@latest")->name, sorted.front());
+  EXPECT_EQ(find_checkpoint(catalog.database(), "r@latest~2")->name, sorted[2]);
+  ASSERT_EQ(sorted.size(), 6U);
   for (const std::uint64_t limit : {UINT64_MAX, std::uint64_t{6}, std::uint64_t{3}}) {
     const auto entries = select_entries(catalog.database(), {.limit = limit});
     ASSERT_TRUE(entries);
