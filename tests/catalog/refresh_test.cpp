@@ -65,7 +65,7 @@ TEST(Rows, OfOneStepTheNewestComesFirstHoweverManyAreAskedFor) {
   for (const Entry& entry : *all) {
     sorted.push_back(entry.name);
     const Checkpoint& first = all->front().checkpoint;
-    if (&entry != &all->front()) EXPECT_TRUE(committed_before(entry.checkpoint, first));
+    EXPECT_TRUE(&entry == &all->front() || committed_before(entry.checkpoint, first));
     const auto newest = find_checkpoint(catalog.database(), "r@" + std::to_string(entry.checkpoint.step));
     ASSERT_TRUE(newest);
     EXPECT_FALSE(committed_before(newest->checkpoint, entry.checkpoint)) << "RUN@STEP is another one";
