@@ -305,9 +305,12 @@ Result<StoreStatus> store_status(Io& io, const std::string& store, const std::st
   for (const catalog::RunSummary& summary : out.runs) {
     if (summary.metrics.empty()) continue;
     auto best = best_of_run(io, catalog, policies, summary);
-    if (best && *best) out.bests.push_back(**std::move(best));
-    if (!best) out.warnings.push_back(std::move(best).error().message);
-    out.saw_all = out.saw_all && best;
+    if (!best) {
+      out.warnings.push_back(std::move(best).error().message);
+      out.saw_all = false;
+    } else if (*best) {
+      out.bests.push_back(**std::move(best));
+    }
   }
   const auto runs_asked = asked_runs(run);
   out.saw_all = out.saw_all && out.trash_unread.empty() && unread_among(catalog.refreshed().unread, runs_asked).empty();
