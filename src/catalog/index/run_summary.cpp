@@ -147,14 +147,15 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
 Result<std::uint64_t> count_with_metric(Database& database, const std::string& run, const std::string& metric,
                                         double value) {
   return asked(database.file(), [&]() -> Result<std::uint64_t> {
-    SQLite::Statement select(
-        database.sqlite(),
-        fmt::format("SELECT count(*) FROM checkpoints JOIN marks USING (checkpoint) WHERE run=?1 AND "
+    // CROSS: the checkpoints of the run first, not all marks of this name.
+    SQLite::Statement& select = database.prepared(
+        fmt::format("SELECT count(*) FROM checkpoints CROSS JOIN marks USING (checkpoint) WHERE run=?1 AND "
                     "marks.name=?2 AND kind IN ('metric', 'saved') AND value=?3 AND state>={}",
                     static_cast<int>(State::committed)));
-    Binder(select).add(run).add(metric);
-    select.bind(3, value);
-    return select.executeStep() ? Columns(select).natural() : 0;
+    Binder(select).add(run).add(metric).add(value);
+    const std::uint64_t count = select.executeStep() ? Columns(select).natural() : 0;
+    select.reset();
+    return count;
   });
 }
 
