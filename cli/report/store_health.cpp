@@ -55,7 +55,7 @@ std::vector<Diagnosis> diagnose(const StoreFacts& facts) {
     out.push_back({Health::warn, "store",
                    fmt::format("{} is not writable, so there is no catalog and nothing can be deleted: {}", facts.own,
                                facts.unwritable->message),
-                   "make it writable for this user: it"});
+                   "make it writable for this user: " + facts.own});
   }
   diagnose_catalog(facts, out);
   group(facts.inner, Health::warn, "store",

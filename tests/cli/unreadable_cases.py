@@ -208,6 +208,14 @@ def case_a_closed_folder_of_the_trash_stops_no_other_run(sh):
     sh.run("undelete", "a@1", *AT, launcher=AS_OTHER, out="^restored a@1")
 
 
+def case_doctor_does_not_call_a_closed_catalog_absent(sh):
+    save(sh, "a", 1)
+    sh.path("store/.ckpt").chmod(0)
+    sh.run("doctor", "store", launcher=AS_OTHER, code=(0, 1), out=["store/.ckpt/catalog.sqlite: cannot access: Permission denied",
+                                                                  "make it writable for this user: store/.ckpt$"], not_out="no catalog yet")
+    sh.path("store/.ckpt").chmod(0o755)
+
+
 if __name__ == "__main__":
     if reason := reason_to_skip():
         print(f"skipped: {reason}")

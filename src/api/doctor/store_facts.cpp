@@ -121,7 +121,9 @@ void look_for_stores(Io& io, const std::set<std::string>& runs, StoreFacts& out)
 
 void look_at_catalog(Io& io, catalog::Time now, StoreFacts& out) {
   const std::string file = catalog::catalog_file(out.path);
-  out.has_catalog = io.stat(file).has_value();
+  const auto there = io.stat(file);
+  out.has_catalog = there.has_value();
+  if (!there && there.error().code != Errc::not_found) out.catalog = there.error();
   std::vector<catalog::Entry> before;
   if (out.has_catalog) {
     auto database = catalog::Database::open(file, {.shared = !is_local_file_system(out.path)});
