@@ -226,7 +226,7 @@ Result<> count_verified(Io& io, catalog::Catalog& catalog, catalog::RunSummary& 
 Result<std::string> take_latest(Io& io, catalog::Catalog& catalog, catalog::RunSummary& run) {
   if (run.went_back) CKPT_CHECK(count_verified(io, catalog, run));
   if (!run.newest) return std::string();
-  if (!run.went_back && !run.newest->shares_step) return catalog::short_name(run.run, run.newest->step);
+  if (!run.went_back && !run.resaved) return catalog::short_name(run.run, run.newest->step);
   const auto latest = find_in_catalog(io, catalog, run.run + "@latest");
   if (!latest && latest.error().code != Errc::not_found) return fail(latest.error());
   run.newest.reset();
@@ -250,11 +250,10 @@ Result<std::optional<StoreStatus::Best>> best_of_run(Io& io, catalog::Catalog& c
                         .metric = rule->metric,
                         .value = rule->higher ? found->highest : found->lowest,
                         .step = rule->higher ? found->highest_step : found->lowest_step};
-  CKPT_TRY(const auto saves, select_entries(catalog.database(), {.run = run.run, .step = out.step}));
   CKPT_TRY(const std::uint64_t equal, count_with_metric(catalog.database(), run.run, rule->metric, out.value));
   out.name = catalog::short_name(run.run, out.step);
   // The summary knows neither what is superseded, nor which of equal ones or of a step's saves it is.
-  if (!run.went_back && saves.size() == 1 && equal == 1) return out;
+  if (!run.went_back && !run.resaved && equal == 1) return out;
   const auto best =
       find_in_catalog(io, catalog, fmt::format("{}@best:{}:{}", run.run, rule->metric, rule->higher ? "max" : "min"));
   if (!best)

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <span>
 
 #include "api/catalog/named_checkpoint.hpp"
 #include "api/catalog/store_catalog.hpp"
@@ -32,11 +32,6 @@ Result<std::string> meant_by(Io& io, const PruneRequest& request, const std::str
   return entry && !names_checkpoint(name, entry->checkpoint.run, entry->name, entry->checkpoint.step, "")
              ? join_path(entry->checkpoint.run, entry->name)
              : name;
-}
-
-/// Of a run, and a directory of the store.
-bool is_or_is_below(const std::string& run, const std::string& directory) {
-  return run == directory || run.starts_with(directory + "/");
 }
 
 }  // namespace
@@ -68,14 +63,10 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
       }
     }
   }
-  std::set<std::string> runs;
-  for (const auto& [p, i] : out.live) runs.insert(plan.parts[p].checkpoints[i].run);
-  for (const WhyReport::Ruleless& one : out.ruleless) runs.insert(one.entry.checkpoint.run);
   const catalog::ShortNames names(plan.undecided);
   for (const catalog::Entry& entry : plan.undecided) {
     const catalog::Checkpoint& one = entry.checkpoint;
     if (names_checkpoint(name, one.run, entry.name, one.step, one.id)) {
-      runs.insert(one.run);
       const auto nearer = plan.elsewhere.find(one.run);
       out.ruleless.push_back({.entry = entry,
                               .label = names.of(entry),
@@ -92,14 +83,15 @@ Result<WhyReport> explain_checkpoint(Session& session, PruneRequest request, con
   std::sort(out.history.begin(), out.history.end(), [](const catalog::TrashEntry& a, const catalog::TrashEntry& b) {
     return a.record.deleted < b.record.deleted;
   });
-  for (const catalog::Unread& one : plan.unread)
-    if (std::ranges::any_of(runs, [&](const std::string& run) { return is_or_is_below(run, one.run); }))
-      out.warnings.push_back(one.error.message);
+  std::vector<std::string> runs;
+  for (const auto& [p, i] : out.live) runs.push_back(plan.parts[p].checkpoints[i].run);
+  for (const WhyReport::Ruleless& one : out.ruleless) runs.push_back(one.entry.checkpoint.run);
+  if (!runs.empty())
+    for (const catalog::Unread& one : unread_among(plan.unread, runs)) out.warnings.push_back(one.error.message);
   if (out.live.empty() && out.ruleless.empty() && out.history.empty()) {
     const std::size_t slash = name.rfind('/');
     const std::string run = name.substr(0, slash);
-    for (const catalog::Unread& one : plan.unread)  // an id may be of any
-      if (slash == std::string::npos || is_or_is_below(run, one.run)) return fail(one.error);
+    CKPT_CHECK(check_seen(plan.unread, std::span(&run, slash == std::string::npos ? 0U : 1U)));  // an id may be of any
     unknown.message += fmt::format("; nor is it in the trash of {}", plan.store);
     return fail(std::move(unknown));
   }

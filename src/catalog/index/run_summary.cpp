@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 #include "catalog/index/rows.hpp"
@@ -85,7 +86,7 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
         summary.newest = {.name = row.text(), .step = step};
         summary.newest->created = row.time();
       }
-      std::uint64_t saves_of_newest = 0;
+      std::optional<std::uint64_t> last_step;
       select.reset();
       Binder(select).add(summary.run);
       while (select.executeStep()) {
@@ -98,11 +99,11 @@ Result<std::vector<RunSummary>> summarise_runs(Database& database) {
         ++summary.count;
         summary.damaged += state == State::corrupt || state == State::repairable ? 1 : 0;
         summary.unreadable += state == State::unreadable ? 1 : 0;
-        saves_of_newest += summary.newest && summary.newest->step == step ? 1U : 0U;
+        summary.resaved = summary.resaved || last_step == step;
+        last_step = step;
         if (state != State::verified) continue;
         if (summary.verified++ == 0) summary.verified_step = step;
       }
-      if (summary.newest) summary.newest->shares_step = saves_of_newest > 1;
     }
     SQLite::Statement restored(database.sqlite(),
                                "SELECT run, step, max(at) FROM states JOIN checkpoints USING (checkpoint) "

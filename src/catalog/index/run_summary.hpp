@@ -21,7 +21,6 @@ struct RunSummary {
     std::string name{};  ///< of its directory
     std::uint64_t step = 0;
     Time created{};
-    bool shares_step = false;  ///< another one of the run has its step
   };
   std::optional<Newest> newest{};                ///< of those that can be used, superseded or not
   std::optional<std::uint64_t> verified_step{};  ///< the newest of those
@@ -37,6 +36,7 @@ struct RunSummary {
     std::uint64_t step = 0;
   };
   std::optional<Demoted> newest_demoted{};
+  bool resaved = false;                 ///< several checkpoints of one series have the same step
   bool went_back = false;               ///< it has a series after the first
   std::optional<Time> last_verified{};  ///< when a checkpoint of it was verified last, whatever the result
   /// A metric of its checkpoints; NaN and infinite values do not count.
