@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import enum
 import pathlib
 import pickle
 from typing import Any, Dict, Tuple
@@ -17,6 +18,13 @@ _OF_TORCH = ("ChunkStorageMetadata", "TensorProperties", "TensorStorageMetadata"
              "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING")
 
 
+def _member(kind: Any, name: str) -> Any:
+    """A member of an enum: early releases of Python 3.11, such as 3.11.2, pickle it as getattr(kind, name)."""
+    if not (isinstance(kind, type) and issubclass(kind, enum.Enum) and isinstance(name, str)):
+        raise pickle.UnpicklingError(f"getattr of {kind!r}, which is no enum")
+    return kind[name]
+
+
 def _allowed() -> Dict[Tuple[str, str], Any]:
     """The classes of the metadata of all releases, by module and name."""
     known: Dict[Tuple[str, str], Any] = {
@@ -26,6 +34,7 @@ def _allowed() -> Dict[Tuple[str, str], Any]:
         ("collections", "OrderedDict"): collections.OrderedDict,
         ("builtins", "set"): builtins.set,
         ("builtins", "frozenset"): builtins.frozenset,
+        ("builtins", "getattr"): _member,
     }
     for module in ("pathlib", "pathlib._local"):
         known[(module, "PosixPath")] = known[(module, "PurePosixPath")] = pathlib.PurePosixPath

@@ -127,9 +127,9 @@ TEST_P(DeepSpeedGolden, StepMeshVersionAndChoiceAreThoseOfTheRun) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, DeepSpeedGolden,
                          testing::Values("bf16opt_dp2", "zero0_bf16_dp2", "zero0_fp32_dp2", "zero1_fp16_dp2",
-                                         "zero2_bf16_dp4", "zero2_fp32_dp3_frozen", "zero2_fp32_dp2_legacy_pt",
-                                         "zero2_bf16_dp2_offload_cpu", "zero2_fp16_dp2_v07", "zero3_bf16_dp4",
-                                         "zero3_fp32_dp3_tied_tiny", "zero2_fp32_dp3_round_robin",
+                                         "zero1_fp16_dp2_python3112", "zero2_bf16_dp4", "zero2_fp32_dp3_frozen",
+                                         "zero2_fp32_dp2_legacy_pt", "zero2_bf16_dp2_offload_cpu", "zero2_fp16_dp2_v07",
+                                         "zero3_bf16_dp4", "zero3_fp32_dp3_tied_tiny", "zero2_fp32_dp3_round_robin",
                                          "zero0_bf16_dp1_groups_frozen", "zero0_fp32_dp1_groups_tied",
                                          "zero1_bf16_dp3_aligned", "zero2_fp32_dp3_elastic", "zero1_dp2_elastic_fused",
                                          "zero3_bf16_dp3_frozen", "moe_ep2_dp4_zero2_bf16", "moe_ep1_dp2_zero2_fp32",

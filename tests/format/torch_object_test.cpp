@@ -204,6 +204,19 @@ TEST(TorchObject, IntegersShapesAndSequences) {
   EXPECT_EQ(with_root("K\7.", integer), 7);
   EXPECT_EQ(with_root("\x88.", integer), 1);
   EXPECT_EQ(with_root(PickleWriter().global("deepspeed.config", "ZeroStageEnum").raw("K\2\x85R").stop(), integer), 2);
+  const auto member = [](const char* of, const char* name) {
+    return PickleWriter()
+        .global("__builtin__", "getattr")
+        .global("deepspeed.config", of)
+        .text(name)
+        .raw("\x86R")
+        .stop();
+  };
+  EXPECT_EQ(with_root(member("ZeroStageEnum", "gradients"), integer), 2);  // as Python 3.11.2 has it
+  EXPECT_EQ(with_root(member("ZeroStageEnum", "disabled"), integer), 0);
+  EXPECT_EQ(with_root(member("ZeroStageEnum", "none"), integer), std::nullopt);
+  EXPECT_EQ(with_root(member("OtherEnum", "gradients"), integer), std::nullopt);
+  EXPECT_EQ(unknown_classes(parsed(member("Other", "x"))), std::vector<std::string>{"deepspeed.config.Other"});
   EXPECT_EQ(with_root("N.", integer), std::nullopt);
   EXPECT_EQ(with_root(PickleWriter().global("torch", "Size").tuple_of({2, 3}).raw("\x85R").stop(), shape),
             (Shape{2, 3}));

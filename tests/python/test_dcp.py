@@ -186,6 +186,19 @@ def test_classes_in_metadata_are_not_run(tmp_path):
     assert not (tmp_path / "evil").exists()
 
 
+@pytest.mark.parametrize("writer", [Writer, dcp.FileSystemWriter])
+def test_metadata_of_a_python_that_pickles_enums_by_name(tmp_path, monkeypatch, writer):
+    enum = torch.distributed.checkpoint.metadata._MEM_FORMAT_ENCODING
+    monkeypatch.setattr(enum, "__reduce_ex__", lambda member, protocol: (getattr, (type(member), member.name)))  # as 3.11.2 does
+    dcp.save({"w": torch.ones(4)}, storage_writer=writer(tmp_path / "a"))
+    assert b"getattr" in (tmp_path / "a" / ".metadata").read_bytes()
+    assert loaded(tmp_path / "a", Reader, {"w": torch.zeros(4)})["w"].tolist() == [1, 1, 1, 1]
+    for of in ("torch\nSize", "torch.serialization\n_get_layout"):  # of no enum
+        (tmp_path / "a" / ".metadata").write_bytes(f"cbuiltins\ngetattr\n(c{of}\nV__doc__\ntR.".encode())
+        with pytest.raises(ckpt.Corrupt, match="no enum"):
+            Reader(tmp_path / "a").read_metadata()
+
+
 def test_damage_is_reported_and_nothing_is_guessed(tmp_path):
     dcp.save({"w": torch.ones(1000)}, storage_writer=Writer(tmp_path / "a"))
     file = tmp_path / "a" / "__0_0.distcp"

@@ -88,6 +88,27 @@ std::optional<std::vector<NodeId>> as_sequence(const Graph& graph, NodeId node) 
   return std::vector<NodeId>(items.begin(), items.end());
 }
 
+std::optional<EnumMember> as_enum_member(const Graph& graph, NodeId node) {
+  const std::string_view callee = graph.callee_name(node);
+  if (callee != "__builtin__ getattr" && callee != "builtins getattr") return std::nullopt;
+  const std::span<const NodeId> arguments = graph.items(graph.arguments(node));
+  if (arguments.size() != 2 || graph.kind(arguments[0]) != Kind::global || graph.kind(arguments[1]) != Kind::text)
+    return std::nullopt;
+  return EnumMember{.class_name = graph.text(arguments[0]), .name = graph.text(arguments[1])};
+}
+
+namespace {
+
+// deepspeed/runtime/zero/config.py, ZeroStageEnum; `max_stage` is another name of `weights`.
+std::optional<std::int64_t> zero_stage(const EnumMember& member) {
+  constexpr std::array<std::string_view, 4> kNames{"disabled", "optimizer_states", "gradients", "weights"};
+  const auto found = std::ranges::find(kNames, member.name);
+  if (!member.class_name.ends_with(" ZeroStageEnum") || found == kNames.end()) return std::nullopt;
+  return found - kNames.begin();
+}
+
+}  // namespace
+
 std::optional<std::int64_t> as_integer(const Graph& graph, NodeId node) {
   switch (graph.kind(node)) {
     case Kind::integer:
@@ -95,6 +116,7 @@ std::optional<std::int64_t> as_integer(const Graph& graph, NodeId node) {
     case Kind::boolean:
       return graph.boolean(node) ? 1 : 0;
     case Kind::call: {  // an enum: its class called with its value
+      if (const auto member = as_enum_member(graph, node)) return zero_stage(*member);
       const NodeId value = only_argument(graph, node);
       if (graph.kind(value) != Kind::integer || graph.state(node) != kNone) return std::nullopt;
       return graph.integer(value);

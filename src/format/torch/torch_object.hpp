@@ -60,7 +60,13 @@ std::optional<std::vector<std::pair<pickle::NodeId, pickle::NodeId>>> as_mapping
 std::optional<std::vector<pickle::NodeId>> as_sequence(const pickle::Graph& graph, pickle::NodeId node);
 /// The bytes of a call that makes bytes or a bytearray, in the spellings of protocols 2 and later.
 std::optional<std::string> as_bytes(const pickle::Graph& graph, pickle::NodeId node);
-/// An int: integers, enums (`ZeroStageEnum(2)`), and bools as 0 and 1.
+/// A member of an enum as early releases of Python 3.11 pickle it (Debian 12 has 3.11.2): by its name, `getattr(ZeroStageEnum, "gradients")`.
+struct EnumMember {
+  std::string_view class_name;  ///< module and name
+  std::string_view name;
+};
+std::optional<EnumMember> as_enum_member(const pickle::Graph& graph, pickle::NodeId node);
+/// An int: integers, enums (`ZeroStageEnum(2)`, and of those by name this one), and bools as 0 and 1.
 std::optional<std::int64_t> as_integer(const pickle::Graph& graph, pickle::NodeId node);
 std::optional<std::string> as_text(const pickle::Graph& graph, pickle::NodeId node);
 /// torch.Size, tuple or list of ints >= 0.

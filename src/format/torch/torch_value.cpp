@@ -373,7 +373,12 @@ std::vector<std::string> unknown_classes(const Graph& graph) {
   std::unordered_set<NodeId> seen;
   for (std::size_t id = 0; id < graph.node_count(); ++id) {
     const auto node = static_cast<NodeId>(id);
-    if (graph.kind(node) != Kind::call || !seen.insert(graph.callee(node)).second) continue;
+    if (graph.kind(node) != Kind::call) continue;
+    if (const auto member = as_enum_member(graph, node)) {
+      if (seen.insert(graph.items(graph.arguments(node))[0]).second) names.push_back(dotted_global(member->class_name));
+      continue;
+    }
+    if (!seen.insert(graph.callee(node)).second) continue;
     const std::string_view name = graph.callee_name(node);
     if (name.empty()) {
       names.emplace_back("(computed)");

@@ -1,0 +1,1 @@
+#include "/work/main/cli/commands/trash_list.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/cli/report/diagnosis.hpp"

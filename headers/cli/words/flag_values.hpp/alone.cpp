@@ -1,0 +1,1 @@
+#include "/work/main/cli/words/flag_values.hpp"

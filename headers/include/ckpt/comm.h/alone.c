@@ -1,0 +1,1 @@
+#include "/work/main/include/ckpt/comm.h"

@@ -1,0 +1,1 @@
+#include "/work/main/src/api/c/c_handles.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/api/phase_times.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/catalog/index/migrations.hpp"

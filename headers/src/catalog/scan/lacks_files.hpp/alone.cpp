@@ -1,0 +1,1 @@
+#include "/work/main/src/catalog/scan/lacks_files.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/convert/deepspeed/writer/state_files.hpp"

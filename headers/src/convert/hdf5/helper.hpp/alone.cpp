@@ -1,0 +1,1 @@
+#include "/work/main/src/convert/hdf5/helper.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/convert/read_options.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/convert/write_request.hpp"

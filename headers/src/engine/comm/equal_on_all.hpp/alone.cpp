@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/comm/equal_on_all.hpp"

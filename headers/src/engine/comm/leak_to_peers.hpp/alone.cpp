@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/comm/leak_to_peers.hpp"

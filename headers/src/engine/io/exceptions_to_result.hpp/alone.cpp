@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/io/exceptions_to_result.hpp"

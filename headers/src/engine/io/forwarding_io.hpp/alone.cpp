@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/io/forwarding_io.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/io/leave_to_kernel.hpp"

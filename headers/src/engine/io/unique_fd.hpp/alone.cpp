@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/io/unique_fd.hpp"

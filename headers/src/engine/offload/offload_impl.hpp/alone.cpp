@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/offload/offload_impl.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/engine/run/leaf_work.hpp"

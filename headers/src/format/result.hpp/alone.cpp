@@ -1,0 +1,1 @@
+#include "/work/main/src/format/result.hpp"

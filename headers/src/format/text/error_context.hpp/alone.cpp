@@ -1,0 +1,1 @@
+#include "/work/main/src/format/text/error_context.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/format/text/file_name.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/format/text/parse_number.hpp"

@@ -1,0 +1,1 @@
+#include "/work/main/src/format/text/relative_path.hpp"

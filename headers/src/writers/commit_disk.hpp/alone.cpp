@@ -1,0 +1,1 @@
+#include "/work/main/src/writers/commit_disk.hpp"

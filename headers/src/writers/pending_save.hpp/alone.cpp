@@ -1,0 +1,1 @@
+#include "/work/main/src/writers/pending_save.hpp"
