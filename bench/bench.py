@@ -581,4 +581,5 @@ def main():
         getattr(bench, "case_" + case)()
 
 
-main()
+if __name__ == "__main__":
+    main()
