@@ -50,7 +50,8 @@ def _library_of(kind: type) -> Optional[str]:
     for name, array in (("torch", "Tensor"), ("numpy", "ndarray"), ("jax", "Array"), ("jax", "ShapeDtypeStruct")):
         module = sys.modules.get(name)
         if module is not None and issubclass(kind, getattr(module, array, ())):
-            return name
+            is_masked = name == "numpy" and issubclass(kind, module.ma.MaskedArray)  # its mask would be lost
+            return None if is_masked else name
     return None
 
 
@@ -85,6 +86,9 @@ class Looks:
             if isinstance(made, str):
                 return made, 0
             kind = self._of_torch[key] = made
+        missing = _missing_memory(value)
+        if missing is not None:
+            return missing, 0
         return kind, value.data_ptr() if _is_dense(value) else 0
 
     def _numpy_at(self, value: Any) -> Tuple[Union[Kind, str], int]:
@@ -96,6 +100,18 @@ class Looks:
                 return made, 0
             kind = self._of_numpy[key] = made
         return kind, address(value) if value.size and value.flags.c_contiguous else 0
+
+
+def _missing_memory(value: Any) -> Optional[str]:
+    """Why the storage of a strided torch tensor does not hold its elements, or None."""
+    count = value.numel()
+    if count == 0:
+        return None
+    last = count - 1 if value.is_contiguous() else sum((length - 1) * stride for length, stride in zip(value.shape, value.stride()))
+    nbytes = value.untyped_storage().nbytes()
+    if (value.storage_offset() + last + 1) * value.element_size() > nbytes or value.data_ptr() == 0:
+        return f"its storage was resized to {nbytes} bytes, less than its elements"
+    return None
 
 
 def _is_dense(value: Any) -> bool:
@@ -137,6 +153,9 @@ def _kind_of_torch(value: Any) -> Union[Kind, str]:
         return "sparse and quantized tensors are not supported"
     if value.device.type == "meta":
         return "a tensor on the meta device has no data"
+    missing = _missing_memory(value)
+    if missing is not None:
+        return missing
     dtype = _dtypes.of_torch(value.dtype)
     if dtype is None:
         return f"{value.dtype} cannot be stored"
@@ -156,7 +175,7 @@ def is_distributed(value: Any) -> bool:
 
 def _kind_of_distributed(value: Any) -> Union[Kind, str]:
     try:
-        pieces = _pieces(value)
+        pieces = pieces_of(value)
     except Exception as reason:  # what torch says of placements such as Partial
         return f"this {type(value).__name__} cannot be stored: {reason}"
     for _, local in pieces:
@@ -169,33 +188,55 @@ def _kind_of_distributed(value: Any) -> Union[Kind, str]:
     return Kind("torch", dtype, _elements(dtype, value.size()))
 
 
-def _pieces(value: Any) -> List[Tuple[Tuple[int, ...], Any]]:
+def pieces_of(value: Any) -> List[Tuple[Tuple[int, ...], Any]]:
     """The offsets and plain tensors of a distributed tensor here, as torch counts elements."""
     if hasattr(value, "local_shards"):
         return [(tuple(shard.metadata.shard_offsets), shard.tensor.detach()) for shard in value.local_shards()]
-    (chunk,) = value.__create_chunk_list__()
-    local = value.detach().to_local()
+    import torch
+
+    with torch.no_grad():  # faster by far
+        local = value.to_local()
+    offset, extent = _chunk_of(value, None if hasattr(local, "__create_chunk_list__") else getattr(value, "_spec", None))
     if hasattr(local, "wait"):  # a collective that is still running
         local = local.wait()
-    return [(tuple(chunk.offsets), local)] if tuple(local.shape) == tuple(chunk.sizes) else []
+    return [(offset, local.detach())] if tuple(local.shape) == extent else []
 
 
-def parts_of(value: Any, kind: Kind) -> List[Part]:
+_chunks: Dict[Any, Tuple[Tuple[int, ...], Tuple[int, ...]]] = {}
+_MOST_CHUNKS = 100_000
+
+
+def _chunk_of(dtensor: Any, spec: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """The offset and extent of what is here. Kept by `spec`: mesh, placements and shape, if they say it; torch takes 40 us to compute it."""
+    found = None if spec is None else _chunks.get(spec)
+    if found is None:
+        (chunk,) = dtensor.__create_chunk_list__()
+        found = tuple(chunk.offsets), tuple(chunk.sizes)
+        if spec is not None:
+            if len(_chunks) >= _MOST_CHUNKS:
+                _chunks.clear()
+            _chunks[spec] = found
+    return found
+
+
+def parts_of(value: Any, kind: Kind, pieces: Optional[List[Tuple[Tuple[int, ...], Any]]] = None) -> List[Part]:
     """The parts of an array that this process holds; of a distributed one without empty parts. Of a jax array the values are
     shards.
+
+    pieces   of a distributed one, if they are known
     """
     if kind.library == "jax":
         return [Part(*shard.box, shard) for shard in _jax.shards(value)]
     if kind.library != "torch" or not is_distributed(value):
         return [Part((0,) * len(kind.shape), kind.shape, value)]
-    return [Part(_elements(kind.dtype, offset), _elements(kind.dtype, local.shape), local) for offset, local in _pieces(value)
+    return [Part(_elements(kind.dtype, offset), _elements(kind.dtype, local.shape), local) for offset, local in (pieces_of(value) if pieces is None else pieces)
             if local.numel() or 0 in kind.shape]
 
 
 def identity(value: Any, library: str) -> Optional[Tuple[Any, ...]]:
     """Equal for two arrays that are the same elements in the same memory; None for arrays without elements."""
     if library == "torch" and is_distributed(value):
-        parts = [(offset, identity(local, library)) for offset, local in _pieces(value)]
+        parts = [(offset, identity(local, library)) for offset, local in pieces_of(value)]
         return ("distributed", tuple(value.size()), *parts) if any(each for _, each in parts) else None
     if library == "torch":
         if value.numel() == 0:
@@ -267,8 +308,12 @@ def refusal_to_load(value: Any, library: str) -> Optional[str]:
         return _jax.refusal_to_load(value.whole)
     if library == "numpy":
         return None if value.flags.writeable else "the array is read-only"
-    overlaps = any(stride == 0 and length > 1 for stride, length in zip(value.stride(), value.shape))
-    return "elements of the tensor share memory (expand)" if overlaps else None
+    reach = 0  # of the dimensions with smaller strides
+    for stride, length in sorted((stride, length) for stride, length in zip(value.stride(), value.shape) if length > 1):
+        if stride <= reach:
+            return "elements of the tensor share memory (expand, as_strided)"
+        reach += stride * (length - 1)
+    return None
 
 
 def empty(kind: Kind) -> Any:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import datetime
 import itertools
 import pickle
+import signal
 import socket
+import threading
 import time
 from ctypes import CFUNCTYPE, Structure, c_int, c_uint64, c_void_p
-from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, TypeVar
 
 from . import _library, errors
 
@@ -222,6 +225,25 @@ def _as_error(failure: Exception) -> errors.Error:
     if isinstance(failure, errors.Error):
         return failure
     return errors.Error(f"{type(failure).__name__}: {failure}")
+
+
+@contextlib.contextmanager
+def uninterrupted(ranks: Optional[Ranks]) -> Iterator[None]:
+    """For calls of the library with ranks: it calls functions of Python, and an exception of a signal's handler in them, such as
+    KeyboardInterrupt, would be dropped. SIGINT has its effect when the call has returned.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if ranks is None or not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: List[Any] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            before(*caught[0])
 
 
 def check(code: int, ranks: Optional[Ranks]) -> None:

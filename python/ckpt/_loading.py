@@ -18,7 +18,7 @@ class LoadReport:
     step, path        of the checkpoint that was loaded
     tree              the tree that was filled, or the new one
     missing           names of the tree that the checkpoint lacks; their values are unchanged
-    unexpected        names of the checkpoint that the tree lacks; they were not loaded
+    unexpected        names of the checkpoint that the tree lacks, in a group the trees of all ranks; they were not loaded
     skipped           the number of newer checkpoints that are damaged
     read_bytes        bytes that this process read from files
     unverified_bytes  how many of these were read without comparing a hash: of leaves of 4 MiB of which only a part was needed
@@ -35,9 +35,9 @@ class LoadReport:
 
 
 class Loading:
-    """Loads one checkpoint into a tree. The constructor checks everything and changes nothing."""
+    """Loads one checkpoint into a tree. The constructor and `check` check everything and change nothing."""
 
-    def __init__(self, checkpoint: Checkpoint, into: Any, strict: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, into: Any) -> None:
         self._checkpoint = checkpoint
         self._stored = checkpoint._stored
         self._tree = self._new_tree() if into is None else into
@@ -45,9 +45,9 @@ class Loading:
         names = {**self._flat.arrays, **self._flat.values}
         stored = {**self._stored.tensors, **self._stored.values}
         self._missing = [name for name in names if name not in stored]
-        self._unexpected = [name for name in stored if name not in names]
-        self._check_names(strict)
+        self.unexpected = [name for name in stored if name not in names]
         self._check_kinds()
+        self._check_memory()
         self._first: Dict[Any, str] = {}
         self._same: Dict[str, str] = {}  # names of jax arrays, and the name that has the same one
         self._targets = self._make_targets()
@@ -68,14 +68,26 @@ class Loading:
         raise errors.usage(f"{self._checkpoint.info.path}: Run.save did not write this checkpoint, so it has no tree",
                            hint="give the tree to fill with into=, or use ckpt.open(...).torch()")
 
-    def _check_names(self, strict: bool) -> None:
-        if not strict:
-            return
+    def check(self, strict: bool, ranks: Optional[_comm.Ranks]) -> None:
+        """Names. Collective: what one of the ranks has, is missed by none.
+
+        errors   as of Run.load
+        """
+        if ranks is not None:
+            everywhere = set.intersection(*map(set, ranks.gathered(self.unexpected)))
+            self.unexpected = [name for name in self.unexpected if name in everywhere]
+
+        def check() -> None:
+            if strict:
+                self._check_names()
+        check() if ranks is None else ranks.agree(check)
+
+    def _check_names(self) -> None:
         where = f"step {self._checkpoint.info.step}"
         if self._missing:
             raise errors.not_found(f"{where} lacks {_some(self._missing)}", tensor=self._missing[0])
-        if self._unexpected:
-            raise errors.usage(f"{where} also has {_some(self._unexpected)}", tensor=self._unexpected[0],
+        if self.unexpected:
+            raise errors.usage(f"{where} also has {_some(self.unexpected)}", tensor=self.unexpected[0],
                                hint="load without into= for the tree as it was saved, or with strict=False for a part")
 
     def _check_kinds(self) -> None:
@@ -92,11 +104,21 @@ class Loading:
                     if reason:
                         problems.append((name, reason))
         problems += [(name, "a tensor in the checkpoint") for name in self._flat.values if name in self._stored.tensors]
-        if problems:
-            raise errors.usage("the tree does not fit the checkpoint:\n  " +
-                               "\n  ".join(f"{name}: {reason}" for name, reason in problems[:10]) +
-                               (f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""),
-                               tensor=problems[0][0])
+        _raise(problems)
+
+    def _check_memory(self) -> None:
+        """Arrays in the same memory can be loaded only if they are equal in the checkpoint."""
+        problems = []
+        for name, first in self._flat.ties.items():
+            one, other = (self._stored.tensors.get(each) for each in (name, first))
+            if one and other and one != other and self._checkpoint[one].read() != self._checkpoint[other].read():
+                problems.append((name, f"the same memory as {first}, which has other values in the checkpoint"))
+        places = sorted((address, _dtypes.size_bytes(self._flat.kinds[name].dtype, self._flat.kinds[name].shape), name)
+                        for name, address in self._flat.addresses.items() if name not in self._flat.ties and name in self._stored.tensors)
+        for (address, nbytes, name), (following, _, second) in zip(places, places[1:]):
+            if address + nbytes > following:
+                problems.append((second, f"shares memory with {name}"))
+        _raise(problems)
 
     def _make_targets(self) -> List[Tuple[str, _arrays.Part, _arrays.Target]]:
         return [(name, part, _arrays.Target(part.value, self._flat.kinds[name]._replace(shape=part.extent)))
@@ -142,8 +164,10 @@ class Loading:
         report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
         array = (_library.ReadStruct * len(reads))(*reads)
         library = _library.library()
-        _comm.check(library.ckpt_load(run, array, len(reads), 0, byref(report)) if step is None else
-                    library.ckpt_load_step(run, step, array, len(reads), 0, byref(report)), ranks)
+        with _comm.uninterrupted(ranks):
+            code = (library.ckpt_load(run, array, len(reads), 0, byref(report)) if step is None else
+                    library.ckpt_load_step(run, step, array, len(reads), 0, byref(report)))
+        _comm.check(code, ranks)
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:
@@ -152,7 +176,15 @@ class Loading:
             target.finish()
         tree = _tree.with_values(self._tree, {**self._stored.values, **self._jax_arrays()})
         return LoadReport(self._checkpoint.info.step or 0, self._checkpoint.info.path, tree, self._missing,
-                          self._unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
+                          self.unexpected, report.skipped, report.read_bytes, report.unverified_bytes)
+
+
+def _raise(problems: List[Tuple[str, str]]) -> None:
+    if problems:
+        raise errors.usage("the tree does not fit the checkpoint:\n  " +
+                           "\n  ".join(f"{name}: {reason}" for name, reason in problems[:10]) +
+                           (f"\n  and {len(problems) - 10} more" if len(problems) > 10 else ""),
+                           tensor=problems[0][0])
 
 
 def _some(names: List[str]) -> str:

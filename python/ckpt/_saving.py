@@ -1,7 +1,7 @@
 """What a save adds to a checkpoint, for `Run.save`: the arrays of a tree, and its structure.
 
 A trainer saves the same tree again and again. What follows from its structure and from the dtypes and shapes of its arrays (names,
-the table of parts, the JSON) is a `Plan`, which the next save uses again. Nothing is assumed: each save reads the keys and types
+the table of parts, the JSON, what the ranks of a group tell each other) is a `Plan`, which the next save uses again. Nothing is assumed: each save reads the keys and types
 of the whole tree, and of each array dtype, shape, device, layout and address, and compares them with those of the plan. It does so
 by `map` with functions of C: a Python loop takes three times as long for many small arrays.
 """
@@ -15,13 +15,13 @@ import sys
 from array import array
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _arrays, _device, _dtypes, _library, _shares, _tree
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 _CONTAINERS = (dict, list, tuple)
-Other = Tuple[str, _arrays.Kind, Any, Optional[List[int]]]
+Other = Tuple[str, _arrays.Kind, List[_arrays.Part]]
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Content:
 
     table      of the arrays whose memory is added as it is
     addresses  of these
-    others     other arrays: name, kind, array, and the indices of the parts that are added, None for all
+    others     other arrays: name, kind, and the parts that are added
     text       the tree as JSON
     owners     keep the memory of `addresses` alive
     """
@@ -170,21 +170,38 @@ def _ties(addresses: Any, kinds: Sequence[Any]) -> Dict[int, int]:
     return {i: of for i, of in enumerate(firsts) if of != i}
 
 
-def _look(value: Any) -> Tuple[Any, int]:
-    """All that a save of an array depends on, besides its elements, and its address; 0 if it has no elements."""
+def _look(value: Any) -> Tuple[Any, Any, Any]:
+    """All that a save of an array depends on, besides its elements; its address, 0 if it has no elements; and of a distributed one its pieces."""
     if isinstance(value, _numpy_array()):
-        return (value.dtype, value.shape, value.strides), _arrays.address(value) if value.size else 0
+        return (value.dtype, value.shape, value.strides), _arrays.address(value) if value.size else 0, None
+    if _arrays.is_distributed(value):
+        try:
+            pieces = _arrays.pieces_of(value)
+        except Exception:  # what torch says of placements such as Partial
+            return None, 0, None  # refused
+        looks = [_look(local) for _, local in pieces]
+        if any(look is None for look, _, _ in looks):
+            return None, 0, None
+        addresses = tuple(address for _, address, _ in looks)
+        return ((value.dtype, value.size(), tuple((offset, look) for (offset, _), (look, _, _) in zip(pieces, looks))),
+                addresses if any(addresses) else 0, pieces)
     if value.layout is not sys.modules["torch"].strided:
-        return None, 0  # refused
+        return None, 0, None  # refused
     return ((value.dtype, value.shape, value.stride(), value.device, value.is_conj(), value.is_neg()),
-            value.data_ptr() if value.numel() else 0)
+            value.data_ptr() if value.numel() else 0, None)
 
 
-def _looks(arrays: Sequence[Any]) -> Tuple[List[Any], Dict[int, int]]:
-    """Of arrays that are not dense: all that a save of them depends on, and their ties."""
-    pairs = list(map(_look, arrays))
-    looks = [look for look, _ in pairs]
-    return looks, _ties([address or -i for i, (_, address) in enumerate(pairs, 1)], looks)
+class _Looks:
+    """Arrays that are not dense: all that a save of them depends on, their ties, and the pieces of distributed ones."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        found = list(map(_look, arrays))
+        self._looks = [look for look, _, _ in found]
+        self._ties = _ties([address or -i for i, (_, address, _) in enumerate(found, 1)], self._looks)
+        self.pieces = [pieces for _, _, pieces in found]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Looks) and (self._looks, self._ties) == (other._looks, other._ties)
 
 
 def _torch_tensors() -> Tuple[Any, ...]:
@@ -197,11 +214,28 @@ def _numpy_array() -> Tuple[Any, ...]:
     return (numpy.ndarray,) if numpy is not None else ()
 
 
+@dataclass
+class Found:
+    """What is in a tree that a plan fits.
+
+    leaves     in their order
+    addresses  of the dense arrays
+    pieces     of the others, where they are distributed
+    """
+
+    leaves: List[Any]
+    addresses: Any
+    pieces: List[Any]
+
+
 class Plan:
     """What all saves of trees like one have in common. Keeps none of its arrays alive."""
 
-    def __init__(self, flat: _tree.Flat, gathered: Gathered) -> None:
-        """Of a tree and its leaves, for which `is_possible`."""
+    def __init__(self, flat: _tree.Flat, gathered: Gathered, description: Optional[_shares.Description]) -> None:
+        """Of a tree and its leaves, for which `is_possible`.
+
+        description   of a tree that several ranks save together, where `assign` is called before `content`
+        """
         leaves, of_torch, of_numpy = gathered.leaves, _torch_tensors(), _numpy_array()
         arrays, values = iter(flat.arrays), iter(flat.values)
         is_value = [type(each) in _PLAIN for each in leaves]
@@ -209,75 +243,139 @@ class Plan:
         is_dense = [name in flat.addresses for name in names]
         masks = [[dense and type(each) in of for dense, each in zip(is_dense, leaves)] for of in (of_torch, of_numpy)]
         is_other = [not any(each) for each in zip(is_value, *masks)]
+        self.description = description
         self._structure = gathered.structure
         self._texts = flat.texts
         self._is_value, self._is_other = bytes(is_value), bytes(is_other)
-        self._others = [(name, flat.kinds[name], name not in flat.ties) for name in itertools.compress(names, is_other)]
-        self._looks = _looks(list(itertools.compress(leaves, is_other)))
+        self._others = [(name, flat.kinds[name]) for name in itertools.compress(names, is_other)]
+        self._looks = _Looks(list(itertools.compress(leaves, is_other)))
+        self._looks.pieces.clear()
         self._dense = (_DenseTorch(leaves, masks[0]), _DenseNumpy(leaves, masks[1]))
-        dense = [name for mask in masks for name in itertools.compress(names, mask)]
-        kinds = [flat.kinds[name] for name in dense]
-        self._unique = {id(kind): kind for kind in kinds}  # alive, so that no other Kind has their ids
-        self._kinds = list(map(id, kinds))
-        self._addresses: Any = array("Q", [flat.addresses[name] for name in dense])
-        self._ties = _ties(self._addresses, self._kinds)
-        self._is_first = bytes(i not in self._ties for i in range(len(dense)))
-        self._table = Table(list(itertools.compress(dense, self._is_first)), list(itertools.compress(kinds, self._is_first)))
+        self._names = [name for mask in masks for name in itertools.compress(names, mask)]
+        self._kinds = [flat.kinds[name] for name in self._names]  # one Kind for all of a kind
+        self._ids = list(map(id, self._kinds))
+        self._addresses: Any = array("Q", [flat.addresses[name] for name in self._names])
+        self._ties = _ties(self._addresses, self._ids)
+        self._parts: Optional[Dict[str, List[int]]] = None
+        if description is None:
+            self.assign({name: [] for name in flat.arrays if name not in flat.ties})
+
+    def assign(self, parts: Dict[str, List[int]]) -> None:
+        """What is added, by name: the indices of the parts of arrays; without indices all of them."""
+        if self._parts is not parts:
+            self._parts = parts
+            is_added = [name in parts for name in self._names]
+            self._is_added = bytes(is_added)
+            self._table = Table(list(itertools.compress(self._names, is_added)), list(itertools.compress(self._kinds, is_added)))
 
     @staticmethod
     def is_possible(flat: _tree.Flat, gathered: Gathered) -> bool:
-        """Whether the tree gave the same objects twice, and all its arrays are plain ones of torch and numpy."""
+        """Whether the tree gave the same objects twice, and all its arrays are of torch and numpy."""
         known = {*_PLAIN, *_torch_tensors(), *_numpy_array()}
-        return gathered.is_whole and known.issuperset(map(type, gathered.leaves)) and all(map(
+        return gathered.is_whole and all(_arrays.is_distributed(each) for each in gathered.leaves if type(each) not in known) and all(map(
             operator.is_, [each for each in gathered.leaves if type(each) not in _PLAIN], flat.arrays.values()))
 
-    def content(self, gathered: Gathered) -> Optional[Content]:
-        """What a save of a tree adds; None if it is not like the one that the plan was made for."""
+    def found(self, gathered: Gathered) -> Optional[Found]:
+        """None if the tree is not like the one that the plan was made for."""
         leaves = gathered.leaves
         if not gathered.is_whole or gathered.structure != self._structure:
             return None
-        others = list(itertools.compress(leaves, self._is_other))
-        if _looks(others) != self._looks:
+        looks = _Looks(list(itertools.compress(leaves, self._is_other)))
+        if looks != self._looks:
             return None
         addresses = array("Q")
         for dense in self._dense:
-            found = dense.addresses(leaves)
-            if found is None:
+            these = dense.addresses(leaves)
+            if these is None:
                 return None
-            addresses += found
+            addresses += these
         if addresses != self._addresses:
-            if not all(addresses) or _ties(addresses, self._kinds) != self._ties:
+            if not all(addresses) or _ties(addresses, self._ids) != self._ties:
                 return None
             self._addresses = addresses
-        added: List[Other] = [(name, kind, value, None) for (name, kind, is_first), value in zip(self._others, others) if is_first]
-        text = _tree.written(self._texts, itertools.compress(leaves, self._is_value))
-        firsts = array("Q", itertools.compress(addresses, self._is_first)) if self._ties else addresses
-        return Content(self._table, firsts, added, text, leaves)
+        return Found(leaves, addresses, looks.pieces)
+
+    def values(self, found: Found) -> List[str]:
+        """Plain values as JSON."""
+        return _tree.value_texts(itertools.compress(found.leaves, self._is_value))
+
+    def content(self, found: Found, text: Optional[str] = None) -> Content:
+        """What a save of the tree adds. `text`: of all ranks' trees."""
+        assert self._parts is not None
+        added = array("Q", itertools.compress(found.addresses, self._is_added))
+        others = [(name, kind, _chosen(_arrays.parts_of(value, kind, pieces), self._parts[name]))
+                  for (name, kind), value, pieces in zip(self._others, itertools.compress(found.leaves, self._is_other), found.pieces)
+                  if name in self._parts]
+        return Content(self._table, added, others, _tree.written(self._texts, self.values(found)) if text is None else text, found.leaves)
+
+
+def _chosen(parts: List[_arrays.Part], indices: List[int]) -> List[_arrays.Part]:
+    return [parts[i] for i in indices] if indices else parts
+
+
+@dataclass
+class Local:
+    """What one of several ranks has.
+
+    values   plain ones, as JSON
+    content  what it adds, of what the ranks have agreed on
+    """
+
+    description: _shares.Description
+    values: List[str]
+    content: Callable[[_shares.Shares], Content]
 
 
 class Planner:
     """The contents of a run's saves, by the plan of the last one."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_group: bool = False) -> None:
+        """is_group   several ranks save together: `local`, else `content`"""
+        self._is_group = is_group
         self._plan: Optional[Plan] = None
 
     def content(self, tree: Any) -> Content:
         """errors   as of `_tree.flatten`"""
+        seen = self._look(tree)
+        return whole(seen) if isinstance(seen, _tree.Flat) else seen[0].content(seen[1])
+
+    def local(self, tree: Any) -> Local:
+        """errors   as of `_tree.flatten`"""
+        seen = self._look(tree)
+        if isinstance(seen, _tree.Flat):
+            flat = seen
+            return Local(_shares.describe(flat), _tree.value_texts(flat.values.values()), lambda shares: divided(flat, shares))
+        plan, found = seen
+
+        def content(shares: _shares.Shares) -> Content:
+            plan.assign(shares.parts)
+            return plan.content(found, shares.text)
+        assert plan.description is not None
+        return Local(plan.description, plan.values(found), content)
+
+    def _look(self, tree: Any) -> Union[Tuple[Plan, Found], _tree.Flat]:
+        """A plan and what it found; of a tree for which there can be none, its leaves."""
+        _tree.check_type(tree)
         plan, gathered = self._plan, Gathered(tree)
-        made = None if plan is None else plan.content(gathered)
-        if made is None:
-            self._plan = None  # before the new one is made
-            flat = _tree.flatten(tree, is_saved=True)
-            made = whole(flat)
-            if Plan.is_possible(flat, gathered):
-                self._plan = Plan(flat, gathered)
-        return made
+        found = None if plan is None else plan.found(gathered)
+        if found is None:
+            self._plan = plan = None  # before the new one is made
+            flat = _tree.flatten(tree, own_names=self._is_group, is_saved=True)
+            if not Plan.is_possible(flat, gathered):
+                return flat
+            plan = Plan(flat, gathered, _shares.describe(flat) if self._is_group else None)
+            found = plan.found(gathered)
+            if found is None:  # what it depends on is changing
+                return flat
+            self._plan = plan
+        assert plan is not None
+        return plan, found
 
 
 def whole(flat: _tree.Flat) -> Content:
     """All of a tree."""
     names = [name for name in flat.addresses if name not in flat.ties]
-    others: List[Other] = [(name, flat.kinds[name], value, None) for name, value in flat.arrays.items()
+    others: List[Other] = [(name, flat.kinds[name], _arrays.parts_of(value, flat.kinds[name])) for name, value in flat.arrays.items()
                            if name not in flat.addresses and name not in flat.ties]
     return Content(Table(names, [flat.kinds[name] for name in names]), array("Q", [flat.addresses[name] for name in names]), others,
                    flat.text, flat.arrays)
@@ -285,7 +383,8 @@ def whole(flat: _tree.Flat) -> Content:
 
 def divided(flat: _tree.Flat, shares: _shares.Shares) -> Content:
     """This rank's share of a tree."""
-    others: List[Other] = [(name, flat.kinds[name], flat.arrays[name], indices) for name, indices in shares.parts.items()]
+    others: List[Other] = [(name, flat.kinds[name], _chosen(_arrays.parts_of(flat.arrays[name], flat.kinds[name]), indices))
+                           for name, indices in shares.parts.items()]
     return Content(Table([], []), array("Q"), others, shares.text, flat.arrays)
 
 
@@ -297,8 +396,7 @@ def add(save: c_void_p, content: Content, has_tree: bool) -> List[Any]:
     library = _library.library()
     owners: List[Any] = [content.owners]
     _add_parts(save, content.table, content.addresses)
-    parts = [(name, kind, part) for name, kind, value, indices in content.others
-             for i, part in enumerate(_arrays.parts_of(value, kind)) if indices is None or i in indices]
+    parts = [(name, kind, part) for name, kind, those in content.others for part in those]
     on_device = [i for i, (_, _, part) in enumerate(parts)
                  if _arrays.library_of(part.value) == "torch" and _device.is_cuda(part.value)]
     copied = dict(zip(on_device, _device.to_cpu([parts[i][2].value for i in on_device])))

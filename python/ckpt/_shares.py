@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
+import re
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -16,6 +17,7 @@ from . import _arrays, _comm, _dtypes, _tree, errors
 
 Box = Tuple[Tuple[int, ...], Tuple[int, ...]]  # offset and extent, in elements
 _SHOWN = 10  # problems in one message
+_PLACE = re.compile(r'\{"value": \[\d+, \d+\]\}')  # of a plain value, while trees are merged
 
 
 @dataclass
@@ -27,6 +29,22 @@ class Described:
     boxes: List[Box]
     tie: Optional[str]
     is_empty: bool
+
+
+@dataclass
+class Description:
+    """What a rank has: its arrays, and its tree as JSON, cut where plain values are (`_tree.Flat.texts`)."""
+
+    arrays: Dict[str, Described]
+    texts: List[str]
+
+    def __post_init__(self) -> None:
+        self.digests = tuple(hashlib.sha256(pickle.dumps(each)).digest() for each in (self.arrays, self.texts))
+
+
+def describe(flat: _tree.Flat) -> Description:
+    """Of a tree with own names."""
+    return Description({name: _describe(flat, name) for name in flat.arrays}, flat.texts)
 
 
 @dataclass
@@ -42,39 +60,44 @@ class Divider:
 
     def __init__(self, ranks: _comm.Ranks) -> None:
         self._ranks = ranks
-        self._digests: List[bytes] = []
-        self._described: List[Dict[str, Described]] = []
+        self._digests: List[Any] = []
         self._ties: Dict[str, str] = {}
         self._parts: Dict[str, List[int]] = {}
+        self._merged: Optional[_Merged] = None
 
-    def divide(self, step: int, flat: _tree.Flat) -> Shares:
-        """`flat` has own names. Collective. errors, on all ranks: Usage: the ranks save different steps, shapes, dtypes or plain values"""
-        mine = {name: _describe(flat, name) for name in flat.arrays}
-        digest = hashlib.sha256(pickle.dumps(mine)).digest()
-        told = self._ranks.gathered((step, digest, hashlib.sha256(flat.text.encode()).digest()))
+    def divide(self, step: int, mine: Description, values: List[str]) -> Shares:
+        """Collective. While no rank's description changes, the `parts` of the result are the same object.
+
+        values   as JSON: one between each two of the texts
+        errors   on all ranks: Usage: the ranks save different steps, shapes, dtypes or plain values
+        """
+        told = self._ranks.gathered((step, mine.digests, hashlib.sha256(pickle.dumps(values)).digest()))
         if len({each[0] for each in told}) > 1:
             raise errors.usage("the ranks save different steps: " + ", ".join(str(each[0]) for each in told))
         digests = [each[1] for each in told]
+        has_one_tree = len({texts for _, texts in digests}) == 1
         if digests != self._digests:
-            self._described = self._ranks.gathered(mine)
-            self._ties = _common_ties(self._described)
-            self._parts = self._assigned()
+            self._digests = []  # until all below has held
+            described = self._ranks.gathered(mine.arrays)
+            self._ties = _common_ties(described)
+            self._parts = self._assigned(described)
+            self._merged = _Merged(self._ties, [mine.texts] if has_one_tree else self._ranks.gathered(mine.texts))
             self._digests = digests
-        trees = [flat.text] if len({each[2] for each in told}) == 1 else self._ranks.gathered(flat.text)
-        merged = _Merge(self._ties).merged([json.loads(each) for each in trees])
-        return Shares(self._parts, json.dumps(merged, allow_nan=False))
+        is_same = has_one_tree and len({each[2] for each in told}) == 1
+        assert self._merged is not None
+        return Shares(self._parts, self._merged.text([values] if is_same else self._ranks.gathered(values)))
 
-    def _assigned(self) -> Dict[str, List[int]]:
+    def _assigned(self, everyone: List[Dict[str, Described]]) -> Dict[str, List[int]]:
         """The parts of this rank. Of replicas, the rank with the fewest bytes so far stores the next one."""
         loads = [0] * self._ranks.ranks
         mine: Dict[str, List[int]] = {}
         problems: List[str] = []
-        for name in dict.fromkeys(name for described in self._described for name in described):
+        for name in dict.fromkeys(name for described in everyone for name in described):
             if name in self._ties:
                 continue
             holders: Dict[Box, List[Tuple[int, int]]] = {}
             first: Optional[Described] = None
-            for rank, described in enumerate(self._described):
+            for rank, described in enumerate(everyone):
                 array = described.get(name)
                 if array is None:
                     continue
@@ -113,20 +136,39 @@ def _common_ties(described: List[Dict[str, Described]]) -> Dict[str, str]:
     return {name: target for name, target in ties.items() if name not in apart}
 
 
-class _Merge:
-    """The trees of all ranks as one."""
+class _Merged:
+    """The trees of all ranks as one: its JSON, cut where plain values are, and which ranks have each of these.
 
-    def __init__(self, ties: Dict[str, str]) -> None:
+    trees   as JSON, cut where their plain values are: of every rank, or the one that all have
+    """
+
+    def __init__(self, ties: Dict[str, str], trees: List[List[str]]) -> None:
         self._ties = ties
         self._problems: List[str] = []
-
-    def merged(self, nodes: List[Any]) -> Any:
-        made = self._merge(nodes, "")
+        self._names: List[str] = []  # of the values
+        self._holders: List[List[Tuple[int, int]]] = []  # of each value: trees, and where it is among their values
+        self._is_one = len(trees) == 1
+        nodes = [json.loads(_tree.written(texts, (f'{{"value": [{tree}, {i}]}}' for i in range(len(texts) - 1))))
+                 for tree, texts in enumerate(trees)]
+        self._texts = _PLACE.split(json.dumps(self._merge(nodes, "")))  # in text, quotes are escaped
         _raise(self._problems)
-        return made
+
+    def text(self, values: List[List[str]]) -> str:
+        """The JSON of everything.
+
+        values   as JSON, of each rank; one list, if all have one tree with equal values
+        errors   Usage: ranks have different values under one name
+        """
+        for name, holders in zip(self._names, self._holders):
+            places = [(tree, holders[0][1]) for tree in range(len(values))] if self._is_one else holders
+            if len({values[tree][i] for tree, i in places}) > 1:
+                self._problems.append(f"{name}: different values on the ranks: give each rank's a name of its own")
+        problems, self._problems = self._problems, []
+        _raise(problems)
+        return _tree.written(self._texts, [values[holders[0][0]][holders[0][1]] for holders in self._holders])
 
     def _merge(self, nodes: List[Any], name: str) -> Any:
-        kinds = {next(iter(node)) if isinstance(node, dict) else "value" for node in nodes}
+        kinds = {next(iter(node)) for node in nodes}
         if len(kinds) > 1:
             self._problems.append(f"{name or 'the tree'}: a {' on one rank, a '.join(sorted(kinds))} on another")
             return nodes[0]
@@ -138,6 +180,9 @@ class _Merge:
             for node in nodes:
                 for key, each in node["dict"]:
                     groups.setdefault(key, []).append(each)
+            names = {_tree.joined(name, key) for key in groups}
+            if len(names) < len(groups):
+                self._problems.append(f"{name or 'the tree'}: keys that are text on one rank and numbers on another")
             return {"dict": [[key, self._merge(group, _tree.joined(name, key))] for key, group in groups.items()]}
         if kind in ("list", "tuple"):
             if len({len(node[kind]) for node in nodes}) > 1:
@@ -145,8 +190,8 @@ class _Merge:
                 return nodes[0]
             return {kind: [self._merge(list(group), _tree.joined(name, i))
                            for i, group in enumerate(zip(*(node[kind] for node in nodes)))]}
-        if any(json.dumps(node) != json.dumps(nodes[0]) for node in nodes):
-            self._problems.append(f"{name}: different values on the ranks: give each rank's a name of its own")
+        self._names.append(name)
+        self._holders.append([(tree, i) for tree, i in (node["value"] for node in nodes)])
         return nodes[0]
 
 

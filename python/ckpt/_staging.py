@@ -40,7 +40,7 @@ class AsyncStager:
     errors   Unsupported: this release of torch has no `async_stager`. Of async_save: OSError, too little memory
     """
 
-    should_synchronize_after_execute = False  # of torch's protocol: stage() has copied when it returns
+    _synchronize_after_execute = should_synchronize_after_execute = False  # of torch's protocol: stage() has copied when it returns
 
     def __init__(self) -> None:
         if "async_stager" not in inspect.signature(state_dict_saver.async_save).parameters:

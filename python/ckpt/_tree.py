@@ -11,6 +11,7 @@ key is %2E, so that every path has its own name. Structure and plain values are 
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ BLOB = "python.json"
 VERSION = 1
 MOST_LEVELS = 100
 _SHOWN = 10  # problems in one message
+_MOST_BITS = 14_000  # of an integer: JSON is decimal, and Python reads 4,300 digits
 _quoted = json.encoder.encode_basestring_ascii  # text as JSON
 
 
@@ -47,7 +49,7 @@ class Flat:
     @property
     def text(self) -> str:
         """The tree as JSON."""
-        return written(self.texts, self.values.values())
+        return written(self.texts, value_texts(self.values.values()))
 
 
 def escaped(part: str) -> str:
@@ -127,7 +129,12 @@ class _Flattener:
             self.problems.append(f"{name}: two keys with this name")
         library = self._looks.library_of(value)
         if library is not None:
-            self._array(value, name, library)
+            try:
+                self._array(value, name, library)
+            except Exception as reason:  # of arrays without memory, such as those of torch.func
+                self.problems.append(f"{name}: {type(reason).__name__}: {reason}")
+        elif type(value) is int and value.bit_length() > _MOST_BITS:
+            self.problems.append(f"{name}: an integer of {value.bit_length()} bits")
         elif value is not None and type(value) not in (bool, int, float, str):
             self.problems.append(f"{name}: {type(value).__module__}.{type(value).__qualname__} is no tensor and no "
                                  "plain value")
@@ -167,6 +174,12 @@ class _Flattener:
         self.text.append(f'{{"tensor": {_quoted(name if self._own_names else first)}, "library": "{library}"}}')
 
 
+def check_type(tree: Any) -> None:
+    """errors   Usage: it is no container"""
+    if not isinstance(tree, (dict, list, tuple)):
+        raise errors.usage(f"the tree is of type {type(tree).__name__}, not a dict, list or tuple")
+
+
 def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
     """The leaves of a tree. Copies nothing.
 
@@ -174,26 +187,33 @@ def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
     is_saved    the arrays have data; else they are loaded, and jax arrays are never tied
     errors      Unsupported: it holds other objects, the message names each by its path; Usage: it is no container
     """
-    if not isinstance(tree, (dict, list, tuple)):
-        raise errors.usage(f"the tree is of type {type(tree).__name__}, not a dict, list or tuple")
+    check_type(tree)
     walk = _Flattener(own_names, is_saved)
     walk.walk(tree, "", 0)
     walk.cut()
     if walk.problems:
         more = len(walk.problems) - _SHOWN
         text = "\n  ".join(walk.problems[:_SHOWN] + ([f"and {more} more"] if more > 0 else []))
-        raise errors.unsupported(f"the tree cannot be stored:\n  {text}", tensor=walk.problems[0].split(":")[0],
+        action = "stored" if is_saved else "loaded"
+        raise errors.unsupported(f"the tree cannot be {action}:\n  {text}", tensor=walk.problems[0].split(":")[0],
                                  hint="convert these objects to tensors, numbers or text, or leave them out")
     return walk.flat
 
 
-def written(texts: List[str], values: Iterable[Any]) -> str:
-    """The tree as JSON, of its pieces and plain values."""
-    parts = [texts[0]]
-    for value, following in zip(values, texts[1:]):
-        is_json = not isinstance(value, float) or math.isfinite(value)
-        parts += (json.dumps(value if is_json else {"float": repr(value)}), following)
-    return "".join(parts)
+def value_texts(values: Iterable[Any]) -> List[str]:
+    """Plain values as JSON.
+
+    errors   Unsupported: an integer is too large
+    """
+    try:
+        return [json.dumps(value if not isinstance(value, float) or math.isfinite(value) else {"float": repr(value)}) for value in values]
+    except ValueError as reason:
+        raise errors.unsupported(f"a plain value of the tree cannot be stored: {reason}") from None
+
+
+def written(texts: List[str], values: Iterable[str]) -> str:
+    """The tree as JSON, of its pieces and the `value_texts` between them."""
+    return "".join(itertools.chain.from_iterable(zip(texts, itertools.chain(values, ("",)))))
 
 
 def build(tree: str) -> bytes:

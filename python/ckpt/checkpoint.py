@@ -107,6 +107,18 @@ class Tensor:
             raise TypeError("a tensor without dimensions has no length")
         return self.shape[0]
 
+    __contains__ = None  # of values: ask an array
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> NumpyArray[Any, Any]:
+        """For numpy: reads the tensor."""
+        if copy is False:
+            raise ValueError("a tensor of a checkpoint is read: it cannot be given without a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
     def __getitem__(self, index: Any) -> Tensor:
         return Tensor(self._checkpoint, self._document, self.name, _box.chosen(self._axes, index))
 
@@ -240,6 +252,9 @@ class Checkpoint(Mapping[str, Tensor]):
     def __del__(self) -> None:
         self.close()
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a ckpt.Checkpoint cannot be copied or sent: open it again")
+
     def __repr__(self) -> str:
         step = "" if self.info.step is None else f", step {self.info.step}"
         return f"<ckpt.Checkpoint {self.info.path}: {self.info.format}{step}, {len(self._tensors)} tensors>"
@@ -262,6 +277,9 @@ class Checkpoint(Mapping[str, Tensor]):
         returns  new tensors in CPU memory, read in one pass; tied names share one tensor
         errors   Unsupported: torch has no such dtype; Usage: the checkpoint is closed; Corrupt, IOFailure
         """
+        unknown = set(roles) - {"param", "buffer", "slot"}
+        if unknown:
+            raise errors.usage(f"roles: {sorted(unknown)[0]!r} is none of param, buffer and slot")
         wanted = {name: self[name] for name in self if name.startswith(prefix)}
         wanted = {name: tensor for name, tensor in wanted.items() if tensor.role in roles}
         unique = {tensor.name: tensor for tensor in wanted.values()}
@@ -314,6 +332,7 @@ def open(path: PathLike) -> Checkpoint:
     errors   NotFound; Unsupported: the format is unknown or newer; Incomplete: files are missing; Corrupt; IOFailure
     """
     handle = c_void_p()
-    _library.check(_library.library().ckpt_checkpoint_open(_library.text(os.fspath(path)), None, byref(handle)))
+    there: Any = os.path.abspath(os.fspath(path))  # tensors are read later, when the process may be elsewhere
+    _library.check(_library.library().ckpt_checkpoint_open(_library.text(there), None, byref(handle)))
     assert handle.value is not None
     return Checkpoint(handle.value)

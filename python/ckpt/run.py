@@ -13,7 +13,7 @@ import weakref
 from ctypes import byref, c_int, c_void_p
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, TypeVar, Union
 
-from . import _comm, _library, _retention, _saving, _shares, _tree, errors
+from . import _comm, _library, _retention, _saving, _shares, errors
 from ._loading import Loading, LoadReport
 from .checkpoint import Checkpoint, PathLike
 
@@ -54,7 +54,8 @@ class Pending:
         while True:
             left_ms = (end - time.monotonic()) * 1000
             with self._lock:
-                code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
+                with _comm.uninterrupted(self._ranks):
+                    code = _library.library().ckpt_wait(self._handle, int(max(0, min(left_ms, _WAIT_MS))))
                 if code != _LOCKED:
                     _comm.check(code, self._ranks)
                     return
@@ -62,7 +63,7 @@ class Pending:
                 raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
 
     def _wait_once(self, timeout_ms: int, timeout: float) -> None:
-        with self._lock:
+        with self._lock, _comm.uninterrupted(self._ranks):
             code = _library.library().ckpt_wait(self._handle, timeout_ms)
         if code == _LOCKED:
             raise TimeoutError(f"the save of step {self.step} is not durable after {timeout} s")
@@ -102,10 +103,28 @@ class Pending:
         return f"<ckpt.Pending step {self.step} {self.name or 'not durable yet'}>"
 
 
-def _close(handle: int, pid: int, ranks: Optional[_comm.Ranks]) -> None:
-    """For runs that were not closed: waits for their saves, also at the end of the interpreter. `ranks` lives until then."""
-    code = _library.library().ckpt_run_close(handle)
-    if code != 0 and os.getpid() == pid:
+class _Handle:
+    """A ckpt_run, None once it is closed; and the lock of all calls for it."""
+
+    def __init__(self, value: int) -> None:
+        self.lock = threading.RLock()
+        self.value: Optional[int] = value
+
+    def take(self) -> Optional[int]:
+        value, self.value = self.value, None
+        return value
+
+
+def _close(handle: _Handle, pid: int, ranks: Optional[_comm.Ranks]) -> None:
+    """For runs that were not closed: waits for their saves, also at the end of the interpreter, when threads may still be in a call.
+    `ranks` lives until then.
+    """
+    if os.getpid() != pid:
+        return  # of a forked child: the library's own report would be of another process
+    with handle.lock:
+        run = handle.take()
+        code = 0 if run is None else _library.library().ckpt_run_close(run)
+    if code != 0:
         try:
             _library.check(code)
         except errors.Error as reason:
@@ -154,25 +173,33 @@ class Run:
                        created
         """
         self.path = os.fspath(path)
-        for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
-            if value is not None and value < 0:
-                raise errors.usage(f"{name} is {value}, less than 0")
         self._ranks = None if group is None else _comm.Ranks(None if group == "world" else group, patience)
+
+        def checked() -> str:
+            for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
+                if value is not None and value < 0:
+                    raise errors.usage(f"{name} is {value}, less than 0")
+            return os.path.abspath(self.path)  # the job may change its directory
+        directory = self._agree(checked)
+        if self._ranks is not None and len(paths := set(self._ranks.gathered(directory))) > 1:
+            raise errors.usage("the ranks open different runs: " + ", ".join(sorted(paths)))
         self._divider = None if self._ranks is None else _shares.Divider(self._ranks)
-        self._planner = _saving.Planner()
+        self._planner = _saving.Planner(is_group=self._ranks is not None)
         options = _library.OptionsStruct(
             comm=None if self._ranks is None else self._ranks.table, patience_ms=int(patience * 1000),
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
             every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
         handle = c_void_p()
-        _comm.check(_library.library().ckpt_run_open(_library.text(self.path), byref(options), byref(handle)), self._ranks)
+        with _comm.uninterrupted(self._ranks):
+            code = _library.library().ckpt_run_open(_library.text(directory), byref(options), byref(handle))
+        _comm.check(code, self._ranks)
         assert handle.value is not None
-        self._lock = threading.RLock()
-        self._handle: Optional[int] = handle.value
+        self._handle = _Handle(handle.value)
+        self._lock = self._handle.lock
         self._last: Optional[Pending] = None  # the last save: what was begun earlier is durable earlier
         self._retention: Optional[_retention.Retention] = None
         self._unpruned: List[Pending] = []  # the rules are applied when one of these saves is durable
-        self._finalizer = weakref.finalize(self, _close, handle.value, os.getpid(), self._ranks)
+        self._finalizer = weakref.finalize(self, _close, self._handle, os.getpid(), self._ranks)
         try:
             self._retention = self._agree(lambda: self._rules(keep))
         except BaseException:
@@ -185,7 +212,8 @@ class Run:
         bool, str, None). An array that occurs twice is stored once.
 
         Returns when everything was copied (with `staging`) or is durable (without). Until then, no thread may change the
-        tree or its arrays; afterwards the caller may.
+        tree or its arrays; afterwards the caller may. With a group and `staging`, the save becomes durable in a later call of
+        the run: call should_save at every step.
 
         step     of training, 0 to 2^63 - 1
         tree     keys are text without null characters, or integers. Arrays may have any shape, strides and device
@@ -199,7 +227,9 @@ class Run:
         step, content = self._content(step, tree)
         with self._lock:
             save = c_void_p()
-            _comm.check(_library.library().ckpt_begin(self._open(), step, byref(save)), self._ranks)
+            with _comm.uninterrupted(self._ranks):
+                code = _library.library().ckpt_begin(self._open(), step, byref(save))
+            _comm.check(code, self._ranks)
 
             def fill() -> List[Any]:
                 _saving.describe(save, meta or {}, metrics or {})
@@ -211,7 +241,9 @@ class Run:
                 _library.library().ckpt_save_drop(save)
                 raise
             pending = c_void_p()
-            _comm.check(_library.library().ckpt_commit(save, byref(pending)), self._ranks)
+            with _comm.uninterrupted(self._ranks):
+                code = _library.library().ckpt_commit(save, byref(pending))
+            _comm.check(code, self._ranks)
             del owners, content  # the arrays had to live until here
         assert pending.value is not None
         self._last = made = Pending(self._lock, pending.value, step, self._ranks)
@@ -233,7 +265,8 @@ class Run:
         into     arrays are filled in place; plain values are replaced in its dicts and lists, and jax arrays by new ones with
                  the same sharding: a jax.ShapeDtypeStruct says it too. None: a new tree as it was saved, in the report,
                  with jax arrays on the default device
-        strict   False: names that only the checkpoint or only the tree has are not an error; the report lists them
+        strict   False: names that only the checkpoint or only the tree has are not an error; the report lists them. In a group, a
+                 name that another rank's tree has is none that only the checkpoint has
         returns  what was loaded; `.tree` is `into`, or the new tree, whose arrays belong to the caller
         errors   NotFound: no such checkpoint, or a name that it lacks; Usage: a shape or dtype that differs. Nothing was
                  changed then. Corrupt, IOFailure: values of arrays are undefined
@@ -242,13 +275,13 @@ class Run:
         with self._lock:
             wanted = self._agree(lambda: None if step == "latest" else _number_of(step))
             with self._usable(wanted) as checkpoint:
-                loading = self._agree(lambda: Loading(checkpoint, into, strict))
+                loading = self._loading(checkpoint, into, strict)
                 report = loading.read_of_run(self._open(), wanted, self._ranks)
             if report.step == checkpoint.info.step:
                 return loading.finish(report)
             # The newest is damaged: its values and names may differ.
             with self._usable(report.step) as older:
-                loading = self._agree(lambda: Loading(older, into, strict))
+                loading = self._loading(older, into, strict)
                 return self._agree(lambda: loading.read(skipped=report.skipped))
 
     @property
@@ -272,13 +305,17 @@ class Run:
         """
         answer = c_int()
         with self._lock:
-            _comm.check(_library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer)), self._ranks)
+            with _comm.uninterrupted(self._ranks):
+                code = _library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer))
+            _comm.check(code, self._ranks)
         self._retain()
         return answer.value != 0
 
     @property
     def stop_requested(self) -> bool:
-        """Whether the process was asked to stop by SIGTERM or SIGUSR1 (see `catch_signals`)."""
+        """Whether the process was asked to stop by SIGTERM or SIGUSR1 (see `catch_signals`). With a group: whether a rank was, once
+        all know it by `should_save`.
+        """
         with self._lock:
             return bool(_library.library().ckpt_stop_requested(self._open()))
 
@@ -289,8 +326,10 @@ class Run:
         """
         with self._lock:
             if self._finalizer.detach() is not None:
-                handle, self._handle, self._last = self._handle, None, None
-                _comm.check(_library.library().ckpt_run_close(handle), self._ranks)
+                handle, self._last = self._handle.take(), None
+                with _comm.uninterrupted(self._ranks):
+                    code = _library.library().ckpt_run_close(handle)
+                _comm.check(code, self._ranks)
                 self._retain(is_durable=True)
         if self._retention is not None:
             self._retention.finish()
@@ -308,8 +347,11 @@ class Run:
                 raise
             warnings.warn(f"closing {self.path}: {reason}", RuntimeWarning, stacklevel=2)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a ckpt.Run cannot be copied or sent")
+
     def __repr__(self) -> str:
-        return f"<ckpt.Run {self.path}{'' if self._handle else ', closed'}>"
+        return f"<ckpt.Run {self.path}{'' if self._handle.value else ', closed'}>"
 
     def _agree(self, work: Callable[[], T]) -> T:
         """Runs `work`; with a group, on all ranks with one outcome."""
@@ -319,20 +361,26 @@ class Run:
         """Collective. What a save adds on this rank; and its step, checked."""
         if self._divider is None:
             return _number_of(step), self._planner.content(tree)
-        number, flat = self._agree(lambda: (_number_of(step), _tree.flatten(tree, own_names=True, is_saved=True)))
+        number, local = self._agree(lambda: (_number_of(step), self._planner.local(tree)))
         with self._lock:
-            return number, _saving.divided(flat, self._divider.divide(number, flat))
+            return number, local.content(self._divider.divide(number, local.description, local.values))
+
+    def _loading(self, checkpoint: Checkpoint, into: Any, strict: bool) -> Loading:
+        """Collective. Checked; changes nothing."""
+        loading = self._agree(lambda: Loading(checkpoint, into))
+        loading.check(strict, self._ranks)
+        return loading
 
     def _open(self) -> int:
-        if self._handle is None:
+        if self._handle.value is None:
             raise errors.usage(f"{self.path}: the run is closed")
-        return self._handle
+        return self._handle.value
 
     def _rules(self, keep: _retention.Keep) -> Optional[_retention.Retention]:
         """On the rank that applies them."""
         if keep is None or keep is False or (self._ranks is not None and self._ranks.rank != 0):
             return None
-        return _retention.Retention(self.path, keep)
+        return _retention.Retention(os.path.abspath(self.path), keep)
 
     def _retain(self, is_durable: bool = False) -> None:
         """Applies the rules of `keep` if a save has become durable. Does not wait.
@@ -352,14 +400,16 @@ class Run:
 
     def _settle(self) -> None:
         last, self._last = self._last, None
-        if last is not None and self._handle is not None and not last.name:
+        if last is not None and self._handle.value is not None and not last.name:
             last.wait()
 
     def _usable(self, step: Optional[int]) -> Checkpoint:
         """The last save of a step, or the newest checkpoint. Collective."""
         handle, library = c_void_p(), _library.library()
-        _comm.check(library.ckpt_latest_usable(self._open(), byref(handle)) if step is None else
-                    library.ckpt_step_usable(self._open(), step, byref(handle)), self._ranks)
+        with _comm.uninterrupted(self._ranks):
+            code = (library.ckpt_latest_usable(self._open(), byref(handle)) if step is None else
+                    library.ckpt_step_usable(self._open(), step, byref(handle)))
+        _comm.check(code, self._ranks)
         assert handle.value is not None
         return Checkpoint(handle.value)
 

@@ -7,7 +7,7 @@ import rank_of_job
 import torch
 import torch.distributed as dist
 from dcp_job import check, placed, state_of, train, whole
-from torch.distributed.tensor import DTensor, Partial
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 import ckpt
 
@@ -44,6 +44,7 @@ def save(mesh, directory):
                 tree["model"]["rows"].to_local().zero_()  # staged
                 pending.wait(60)
                 tree["model"]["rows"].to_local().copy_(placed(mesh, False)["rows"].to_local())
+                tree["turned"] = tree["model"]["rows"].detach().redistribute(mesh, [Replicate() if step == 2 else Shard(1)])  # another plan
         assert run.latest == 4
         # What one rank does wrong, both learn; nothing is saved.
         bad = {"w": torch.ones(2), "x": object() if rank == 1 else 1}
@@ -51,12 +52,25 @@ def save(mesh, directory):
         raises(ckpt.Usage, "seed: different values", lambda: run.save(5, {"w": torch.ones(2), "seed": rank}))
         raises(ckpt.Usage, "w: F32 [3]", lambda: run.save(5, {"w": torch.ones(2 + rank)}))
         raises(ckpt.Usage, "different steps", lambda: run.save(5 + rank, {"w": torch.ones(2)}))
+        raises(ckpt.Usage, "text on one rank and numbers", lambda: run.save(5, {"w": {str(rank) if rank else 0: torch.ones(2), "0": 1} if rank else {0: 1}}))
+        raises(ckpt.Usage, "every is -1", lambda: ckpt.Run(directory / "other", every=-rank, group="world"))
+        raises(ckpt.Usage, "different runs", lambda: ckpt.Run(directory / f"other{rank}", group="world"))
         raises(ckpt.Unsupported, "DTensor", lambda: run.save(5, {"w": DTensor.from_local(torch.ones(2), mesh, [Partial()])}))
         raises(ckpt.NotFound, "no checkpoint of step 5", lambda: run.load(5))
         other = tree_of(mesh, True)
         raises(ckpt.Error, "step 4 ", lambda: run.load(into={"w": torch.zeros(9)} if rank == 1 else other))
         assert run.load(into=tree_of(mesh, True), strict=False).step == 4
         run.save(6, tree_of(mesh))  # after all of that
+    with ckpt.Run(directory / "stages", group="world") as run:
+        run.save(1, {f"stage{rank}": torch.full((2,), 1.0 + rank), "all": torch.ones(1), "step": 1})
+        part = {f"stage{rank}": torch.zeros(2), "all": torch.zeros(1), "step": 0}
+        report = run.load(into=part)  # strict: the other rank has the other stage
+        assert not report.unexpected and torch.equal(part[f"stage{rank}"], torch.full((2,), 1.0 + rank)) and part["step"] == 1
+        part.pop("all")
+        raises(ckpt.Usage, "step 1 also has all", lambda: run.load(into=part))
+        assert run.load(into=part, strict=False).unexpected == ["all"]
+        part = {f"stage{rank}": torch.zeros(2), "all": torch.zeros(1), "step": 0, **({"more": 1} if rank == 1 else {})}
+        raises(ckpt.NotFound, "lacks more" if rank == 1 else "rank 1: step 1 lacks more", lambda: run.load(into=part))
     _, trained = train(mesh, 3)
     with ckpt.Run(directory / "trained", group=dist.group.WORLD) as run:
         run.save(3, trained)
@@ -74,7 +88,7 @@ def load(mesh, directory):
         assert torch.equal(tree["tied"].full_tensor(), whole("rows")) and tree["array"][0] == 4
         assert torch.equal(tree["stage1"]["bias"], torch.full((4,), 9.0))
         tree = run.load(4).tree  # whole tensors on every rank
-        assert torch.equal(tree["model"]["columns"], whole("columns")) and tree["tied"] is tree["model"]["rows"] and tree["loss"] == 0.25
+        assert torch.equal(tree["model"]["columns"], whole("columns")) and torch.equal(tree["turned"], whole("rows")) and tree["tied"] is tree["model"]["rows"] and tree["loss"] == 0.25
     expected = json.loads((directory / "losses.json").read_text())
     with ckpt.Run(directory / "trained", group="world") as run:
         losses, _ = train(mesh, 3, lambda state: run.load(into=state))

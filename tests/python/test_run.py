@@ -1,5 +1,6 @@
 """ckpt.Run: what is saved is loaded bit for bit, and failures leave nothing half done."""
 import collections
+import copy
 import gc
 import math
 import os
@@ -197,6 +198,90 @@ def test_names_that_only_one_side_has(run_path):
         report = run.load(into=into, strict=False)
         assert report.missing == ["c"] and report.unexpected == ["b", "n"] and report.tree is into
         assert into["c"] == 5 and into["a"].sum() == 2 and report.step == 1
+
+
+def test_arrays_that_share_memory_are_loaded_only_if_they_are_equal(run_path):
+    a, b = torch.arange(3.0), torch.arange(3.0) + 10
+    with ckpt.Run(run_path) as run:
+        run.save(1, {"x": a, "y": b})
+        w = torch.zeros(3)
+        for into in ({"x": w, "y": w}, {"x": w.view(3), "y": w.view(3)}):
+            with pytest.raises(ckpt.Usage, match="y: the same memory as x"):
+                run.load(into=into)
+        w = torch.zeros(5)
+        with pytest.raises(ckpt.Usage, match="y: shares memory with x"):
+            run.load(into={"x": w[:3], "y": w[2:]})
+        assert not w.any()
+        w = torch.zeros(6)
+        run.load(into={"x": w[::2], "y": w[1::2]})
+        assert w.tolist() == [0, 10, 1, 11, 2, 12]
+        run.save(2, {"x": a, "y": a.clone()})
+        w = torch.zeros(3)
+        run.load(into={"x": w, "y": w})
+        assert torch.equal(w, a)
+        run.save(3, {"x": torch.arange(6.0).view(3, 2)})
+        for strides in ((1, 1), (0, 1), (1, 2)):
+            with pytest.raises(ckpt.Usage, match="share memory"):
+                run.load(into={"x": torch.zeros(6).as_strided((3, 2), strides)})
+        into = torch.zeros(9).as_strided((3, 2), (1, 4))
+        run.load(into={"x": into})
+        assert torch.equal(into, torch.arange(6.0).view(3, 2))
+
+
+def test_arrays_without_their_memory_are_named(run_path):
+    freed, shrunk = torch.ones(4), torch.ones(4)[2:]
+    freed.untyped_storage().resize_(0)
+    shrunk.untyped_storage().resize_(12)
+    masked = numpy.ma.masked_array([1, 2], mask=[True, False])
+    with ckpt.Run(run_path) as run:
+        for name, value, why in (("freed", freed, "0 bytes"), ("shrunk", shrunk, "12 bytes"), ("masked", masked, "MaskedArray"), ("big", 10**5000, "bits")):
+            with pytest.raises(ckpt.Unsupported, match=f"{name}: .*{why}"):
+                run.save(1, {"w": torch.ones(1), name: value})
+        with pytest.raises(ckpt.Usage, match="NoneType"):
+            run.save(1, None)
+        with pytest.raises(ckpt.Unsupported, match="w: "):
+            torch.func.grad(lambda w: (run.save(1, {"w": w}), w.sum())[1])(torch.ones(2))
+    assert os.listdir(run_path) == []
+
+
+def test_a_run_stays_where_it_was_opened(run_path, tmp_path, monkeypatch):
+    os.makedirs(tmp_path / "a" / "b")
+    monkeypatch.chdir(tmp_path / "a")
+    with ckpt.Run("run", staging=1 << 20, keep=5) as run:
+        run.save(1, {"w": torch.ones(2)})
+        monkeypatch.chdir(tmp_path / "a" / "b")
+        run.save(2, {"w": torch.ones(2)})
+        assert run.latest == 2
+    assert os.listdir(tmp_path / "a" / "b") == []
+    monkeypatch.chdir(tmp_path / "a")
+    with ckpt.open("run") as checkpoint:
+        monkeypatch.chdir(tmp_path)
+        assert checkpoint["w"].torch().tolist() == [1, 1]
+
+
+def test_what_cannot_be_copied_says_so(run_path):
+    with ckpt.Run(run_path) as run:
+        run.save(1, {"w": torch.ones(2)})
+        with ckpt.open(run_path) as checkpoint:
+            for each in (run, checkpoint):
+                with pytest.raises(TypeError, match="cannot be copied"):
+                    copy.copy(each)
+            assert checkpoint["w"].torch().tolist() == [1, 1]
+
+
+def test_a_thread_that_saves_when_the_interpreter_ends(run_path):
+    script = f"""
+import conftest, ckpt, numpy, threading, time
+run = ckpt.Run({str(run_path)!r}, staging=1 << 24)
+def save():
+    for step in range(1, 1 << 30):
+        run.save(step, {{"w": numpy.ones(100_000)}})
+threading.Thread(target=save, daemon=True).start()
+while run.latest is None:
+    time.sleep(0.01)
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=os.path.dirname(__file__), capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_steps_and_pending(run_path):
