@@ -75,7 +75,8 @@ typedef struct ckpt_options {
   uint64_t every_steps;   /* ckpt_should_save: save every N steps, not at step 0; 0: no rule; equal on all ranks */
   double every_seconds;   /* and when this much time has passed, by rank 0's clock; 0: no rule */
   double time_limit_s;    /* of the job, from opening: requests a stop early enough for a last save; 0: none */
-  int32_t catch_signals;  /* not 0: SIGTERM and SIGUSR1 set ckpt_stop_requested; close restores the old handlers */
+  int32_t catch_signals;  /* not 0: SIGTERM and SIGUSR1 set ckpt_stop_requested; close restores the old handlers, unless
+                           * the program has set others since */
   int32_t verify_all;     /* not 0: loads read whole leaves and compare every byte read with its hash */
   const char* framework;  /* the training framework, recorded in the manifest; may be NULL */
   const char* framework_version;
@@ -128,10 +129,12 @@ int ckpt_run_open(const char* run_directory, const ckpt_options* options, ckpt_r
 int ckpt_run_close(ckpt_run* run);
 
 /* Sets *answer to 1 if the step should be saved: an option or the policy asks for it, or a stop was requested; else to
- * 0. Also advances saves in flight, so call it every step. Collective: one small all-reduce, which the next call
+ * 0. Also advances saves in flight, so call it every step: without it a save of several ranks is published only after a
+ * later collective call of the run, such as the next ckpt_begin. Collective: one small all-reduce, which the next call
  * completes; a stop request on one rank reaches all ranks one call later, at the same step. */
 int ckpt_should_save(ckpt_run* run, uint64_t step, int* answer);
-/* 1 if a rank was asked to stop (by a signal or the time limit) and all ranks know it; else 0. Local. */
+/* 1 if a rank was asked to stop (by a signal or the time limit) and all ranks know it, by ckpt_should_save; a run of one
+ * rank knows a signal at once. Else 0. Local. */
 int ckpt_stop_requested(const ckpt_run* run);
 /* 1 if a collective has failed because a rank is lost or hangs: every later one fails at once, and collectives of the
  * trainer would wait forever. Other failures of a save are no reason to end training. Local. */

@@ -17,11 +17,13 @@ bool is_loss(const Error& error) {
 
 }  // namespace
 
-Result<> Commits::act(bool all_written, bool all_published) {
-  if (in_flight_.empty()) return {};
+Result<bool> Commits::act(bool all_written, bool all_published) {
+  if (in_flight_.empty()) return false;
   const Save oldest = in_flight_.front();
-  if (oldest->phase == SaveJob::Phase::writing) return all_written ? collect(oldest) : Result<>();
-  return all_published ? conclude(oldest) : Result<>();
+  const bool is_writing = oldest->phase == SaveJob::Phase::writing;
+  if (!(is_writing ? all_written : all_published)) return false;
+  CKPT_CHECK(is_writing ? collect(oldest) : conclude(oldest));
+  return true;
 }
 
 /// All ranks have written: rank 0 gets the records for the commit; or one failed, and all ranks learn it.

@@ -48,9 +48,9 @@ class Commits {
   bool published() const {
     return !in_flight_.empty() && (!nodes_.leads(comm_.rank()) || in_flight_.front()->published());
   }
-  /// What follows when both are known of all ranks. Collective.
+  /// What follows when both are known of all ranks. Returns whether something did. Collective.
   /// errors  peer_failed: ranks are lost
-  Result<> act(bool all_written, bool all_published);
+  Result<bool> act(bool all_written, bool all_published);
 
   /// Other ranks were lost: saves in flight fail here, unless rank 0 had committed them.
   void lose(const Error& error);

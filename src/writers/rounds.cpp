@@ -49,12 +49,12 @@ Result<Rounds::RoundResult> Rounds::finish() {
   if (words_[Word::ended] != ~words_[Word::not_ended]) {
     return fail(Errc::internal, "the ranks call save functions in different orders");
   }
-  const RoundResult result{.vote = {.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0},
-                           .timed_out = words_[Word::timed_out] != 0};
-  CKPT_CHECK(actions_.act({.written = words_[Word::unwritten] == 0,
-                           .published = words_[Word::unpublished] == 0,
-                           .drained = words_[Word::undrained] == 0,
-                           .ended = words_[Word::ended]}));
+  RoundResult result{.vote = {.stop = words_[Word::stop] != 0, .due = words_[Word::due] != 0},
+                     .timed_out = words_[Word::timed_out] != 0};
+  CKPT_TRY(result.moved, actions_.act({.written = words_[Word::unwritten] == 0,
+                                       .published = words_[Word::unpublished] == 0,
+                                       .drained = words_[Word::undrained] == 0,
+                                       .ended = words_[Word::ended]}));
   return result;
 }
 
@@ -63,16 +63,34 @@ Result<Rounds::Vote> Rounds::round(Vote mine) {
     actions_.poll();
     return mine;
   }
-  CKPT_CHECK(finish_pending());
+  if (pending_.active()) {
+    CKPT_TRY(const bool moved, complete());
+    if (moved) CKPT_CHECK(settle());
+  }
   if (auto started = start(mine, false); !started) return fail(lose(std::move(started).error()));
   return std::exchange(carried_, Vote{});
 }
 
 Result<> Rounds::finish_pending() {
-  if (!pending_.active()) return {};
+  if (pending_.active()) CKPT_CHECK(complete());
+  return {};
+}
+
+/// Completes the round in flight. Returns whether something followed.
+Result<bool> Rounds::complete() {
   auto result = finish();
   if (!result) return fail(lose(std::move(result).error()));
   carried_ = {.stop = carried_.stop || result->vote.stop, .due = carried_.due || result->vote.due};
+  return result->moved;
+}
+
+Result<> Rounds::settle() {
+  if (alone()) return {};
+  CKPT_CHECK(finish_pending());
+  for (bool moved = true; moved;) {
+    if (auto started = start({}, false); !started) return fail(lose(std::move(started).error()));
+    CKPT_TRY(moved, complete());
+  }
   return {};
 }
 

@@ -17,7 +17,8 @@ namespace ckpt {
 /// 1. A round starts with this rank's vote and progress, and travels while training continues.
 /// 2. The next call completes it. All ranks then have the same result: what any rank voted for, and the progress of the
 ///    slowest.
-/// 3. All ranks act on it, in further collectives, and the next round starts.
+/// 3. All ranks act on it, in further collectives. As long as something follows, further rounds are completed at once;
+///    then the next one starts.
 ///
 /// One thread. With one rank there is nothing to send.
 class Rounds {
@@ -36,8 +37,8 @@ class Rounds {
   };
   struct Actions {
     std::function<Progress()> progress{};
-    /// Collective: what follows from the progress of all ranks.
-    std::function<Result<>(const Progress& of_all)> act{};
+    /// Collective: what follows from the progress of all ranks. Returns whether something did, equal on all ranks.
+    std::function<Result<bool>(const Progress& of_all)> act{};
     /// The other ranks are lost: ends everything that needs them.
     std::function<void(const Error& error)> lose{};
     /// With one rank, instead of a round: takes note of what has ended in the background.
@@ -54,6 +55,8 @@ class Rounds {
   /// Completes the round in flight, if there is one: no other collective is started before. Its votes are kept for the
   /// next round. Collective.
   Result<> finish_pending();
+  /// Rounds until nothing follows any more: saves go as far as they can without waiting for a disk. Collective.
+  Result<> settle();
   /// The save that was due has begun.
   void drop_due() { carried_.due = false; }
   /// Rounds until all ranks know the event (its outcome), or the time is over on any rank (`locked`, with `late`).
@@ -69,10 +72,12 @@ class Rounds {
   struct RoundResult {
     Vote vote{};
     bool timed_out = false;
+    bool moved = false;  ///< something followed
   };
   bool alone() const { return comm_.ranks() == 1; }
   Result<> start(Vote mine, bool timed_out);
   Result<RoundResult> finish();
+  Result<bool> complete();
   Result<> wait_known(const SaveEvent& event, Deadline until);
 
   Comm& comm_;

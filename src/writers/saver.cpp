@@ -63,9 +63,13 @@ void Saver::set_model(Model model) {
 
 Result<> Saver::begin(Description description, const std::function<Result<>(Description&)>& prepare) {
   drop_begun();
-  CKPT_CHECK(finish_round());
-  rounds_.drop_due();   // this is the save that was due
-  if (alone()) poll();  // a trainer that only polls calls nothing else
+  // A trainer that only saves calls nothing else.
+  if (alone()) {
+    poll();
+  } else {
+    CKPT_CHECK(commits_->in_flight().empty() ? finish_round() : rounds_.settle());
+  }
+  rounds_.drop_due();  // this is the save that was due
   const std::uint64_t step = description.step;
   auto save = std::make_shared<SaveJob>(comm_.is_root() ? random_id() : Hash128());
   save->step = step;

@@ -99,9 +99,10 @@ Rounds::Actions Saver::round_actions() {
                                         .drained = drains_->drained(),
                                         .ended = commits_->ended_count() + drains_->ended_count()};
               },
-          .act = [this](const Rounds::Progress& of_all) -> Result<> {
-            CKPT_CHECK(commits_->act(of_all.written, of_all.published));
-            return of_all.drained ? drains_->conclude() : Result<>();
+          .act = [this](const Rounds::Progress& of_all) -> Result<bool> {
+            CKPT_TRY(const bool committed, commits_->act(of_all.written, of_all.published));
+            if (of_all.drained) CKPT_CHECK(drains_->conclude());
+            return committed || of_all.drained;
           },
           .lose =
               [this](const Error& error) {

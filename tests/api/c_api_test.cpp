@@ -475,6 +475,17 @@ TEST_F(CApi, OnlyTheSaveThatWasBegunLastIsAddedTo) {
   EXPECT_EQ(ckpt_run_close(run), 0) << why();
 }
 
+TEST_F(CApi, AStopSignalIsKnownAtOnceAndCloseLeavesALaterHandler) {
+  ckpt_run* run = open({.size = sizeof(ckpt_options), .staging_memory = 1, .catch_signals = 1});
+  EXPECT_EQ(ckpt_stop_requested(run), 0);
+  raise(SIGTERM);
+  EXPECT_EQ(ckpt_stop_requested(run), 1);
+  ASSERT_NE(::signal(SIGUSR1, SIG_IGN), SIG_ERR);
+  EXPECT_EQ(ckpt_run_close(run), 0) << why();
+  EXPECT_EQ(::signal(SIGUSR1, SIG_DFL), SIG_IGN);
+  EXPECT_EQ(::signal(SIGTERM, SIG_DFL), SIG_DFL);  // the one before the run
+}
+
 TEST_F(CApi, AForkedChildIsToldAndChangesNothing) {
   ckpt_run* run = open({.size = sizeof(ckpt_options), .staging_memory = 1, .catch_signals = 1});
   ckpt_pending* pending = nullptr;

@@ -284,6 +284,22 @@ TEST_F(RunTest, SeveralSavesInFlightAreCommittedInTheirOrder) {
   });
 }
 
+TEST_F(RunTest, SavesWithoutAnyOtherCallPublishTheOnesBefore) {
+  on_ranks(kPair, {.staging_bytes = 128u << 20}, [](std::size_t, ckpt::Run& run) {
+    std::shared_ptr<PendingSave> first;
+    for (std::uint64_t step = 1; step <= 3000 && !(first && first->durable().known()); ++step) {
+      std::vector<std::vector<std::byte>> memory;
+      ASSERT_TRUE(run.begin(step));
+      ASSERT_TRUE(add_all(run, step, memory));
+      auto pending = run.commit({});
+      ASSERT_TRUE(pending) << pending.error().message;
+      if (!first) first = *pending;
+      std::this_thread::sleep_for(1ms);
+    }
+    EXPECT_TRUE(first->durable().known());  // on all ranks at the same save
+  });
+}
+
 TEST_F(RunTest, AStopThatOneRankSawReachesAllAtTheSameStep) {
   const JobLayout three{.dp = 3, .zero = 1};
   std::vector<std::uint64_t> stopped(three.ranks(), 0);

@@ -17,6 +17,7 @@ using Vote = Rounds::Vote;
 struct Side {
   Rounds::Progress here{};
   std::vector<Rounds::Progress> acted{};
+  int steps = 0;  // that still follow
   int looks = 0;
   std::vector<Errc> losses{};
   Rounds rounds;
@@ -24,9 +25,9 @@ struct Side {
   explicit Side(Comm& comm)
       : rounds(comm, 10s,
                {.progress = [this] { return here; },
-                .act = [this](const Rounds::Progress& of_all) -> Result<> {
+                .act = [this](const Rounds::Progress& of_all) -> Result<bool> {
                   acted.push_back(of_all);
-                  return {};
+                  return steps != 0 && steps-- > 0;
                 },
                 .lose = [this](const Error& error) { losses.push_back(error.code); },
                 .poll = [this] { ++looks; }}) {}
@@ -48,6 +49,25 @@ TEST(Rounds, AVoteOfOneRankIsTheResultOfTheNextCallOnAll) {
       EXPECT_EQ(results[static_cast<std::size_t>(call)].due, call == 1) << call;
       EXPECT_EQ(results[static_cast<std::size_t>(call)].stop, call == 2) << call;
     }
+  });
+}
+
+TEST(Rounds, GoOnAsLongAsSomethingFollows) {
+  const ThreadRanks ranks(3);
+  ranks.run([](Comm& comm) {
+    Side side(comm);
+    side.steps = 5;
+    ASSERT_TRUE(side.rounds.settle());
+    EXPECT_EQ(side.acted.size(), 6U);  // the last one finds nothing
+    side.acted.clear();
+    side.steps = 2;
+    ASSERT_TRUE(side.rounds.round({.stop = comm.rank() == 1}));  // starts one
+    EXPECT_TRUE(side.acted.empty());
+    const auto result = side.rounds.round({});
+    ASSERT_TRUE(result);
+    EXPECT_TRUE(result->stop);
+    EXPECT_EQ(side.acted.size(), 3U);
+    ASSERT_TRUE(side.rounds.finish_pending());
   });
 }
 
@@ -119,9 +139,9 @@ TEST(Rounds, WaitEndsWhenTheEventIsKnownWithItsOutcome) {
     SaveEvent event;
     Rounds rounds(comm, 10s,
                   {.progress = [] { return Rounds::Progress{}; },
-                   .act = [&](const Rounds::Progress&) -> Result<> {
+                   .act = [&](const Rounds::Progress&) -> Result<bool> {
                      event.complete(fail(Errc::no_space, "full"));
-                     return {};
+                     return true;
                    },
                    .lose = [](const Error&) {},
                    .poll = [] {}});

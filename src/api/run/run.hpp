@@ -61,7 +61,9 @@ class Run {
 
   /// Collective: see ckpt_should_save.
   Result<bool> should_save(std::uint64_t step);
-  bool stop_requested() const { return schedule_->stop_told(); }
+  bool stop_requested() const {
+    return schedule_->stop_told() || (comm_->ranks() == 1 && signal_ && signal_->requested());
+  }
   bool ranks_lost() const { return comm_->is_lost(); }
 
   void set_model(Model model);

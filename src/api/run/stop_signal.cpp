@@ -28,6 +28,13 @@ void on_signal(int number) {
   ::raise(number);
 }
 
+/// A handler that the program has set since stays.
+void restore(int number, const struct sigaction& before) {
+  struct sigaction now {};
+  ::sigaction(number, nullptr, &now);
+  if (now.sa_handler == on_signal) ::sigaction(number, &before, nullptr);
+}
+
 }  // namespace
 
 StopSignal::StopSignal() {
@@ -48,8 +55,8 @@ StopSignal::StopSignal() {
 StopSignal::~StopSignal() {
   const std::lock_guard held(mutex);
   if (--users > 0) return;
-  ::sigaction(SIGTERM, &before_term, nullptr);
-  ::sigaction(SIGUSR1, &before_user, nullptr);
+  restore(SIGTERM, before_term);
+  restore(SIGUSR1, before_user);
 }
 
 bool StopSignal::requested() const {
