@@ -59,7 +59,9 @@ Verb convert_verb() {
                .guesses = {"max-shard-size", "shard", "split"}},
               {.name = "zero-stage",
                .value = "N",
-               .help = "for --to deepspeed: the ZeRO stage that loads the result, 0 to 3",
+               .help =
+                   "for --to deepspeed: the ZeRO stage that loads the result, 0 to 3; for --to deepspeed-universal: 3 for "
+                   "stage 3 of DeepSpeed before 0.19",
                .choices = {"0", "1", "2", "3"},
                .guesses = {"stage", "zero"}},
               {.name = "dp",

@@ -91,21 +91,28 @@ TEST(TorchObject, ParametersAndAttributesAreUnwrapped) {
       .raw("\x87R");
   ASSERT_TRUE(view_of(parameter.stop()));
 
-  PickleWriter typed;
-  typed.global("torch._tensor", "_rebuild_from_type_v2").raw("(").global("torch._utils", "_rebuild_tensor_v2");
-  typed.global("torch", "Tensor")
-      .raw("(")
-      .storage("0", 4)
-      .integer(0)
-      .tuple_of({4})
-      .tuple_of({1})
-      .raw("\x89")
-      .ordered_dict();
-  typed.raw("t}").text("ds_id").text("0_3").raw("stR");
-  const Graph graph = parsed(typed.stop());
+  const auto typed = [](const char* attribute) {
+    PickleWriter out;
+    out.global("torch._tensor", "_rebuild_from_type_v2").raw("(").global("torch._utils", "_rebuild_tensor_v2");
+    out.global("torch", "Tensor")
+        .raw("(")
+        .storage("0", 4)
+        .integer(0)
+        .tuple_of({4})
+        .tuple_of({1})
+        .raw("\x89")
+        .ordered_dict();
+    return parsed(out.raw("t}").text(attribute).text("0_3").raw("stR").stop());
+  };
+  const Graph graph = typed("ds_id");
   const auto view = as_tensor(graph, graph.root());
   ASSERT_TRUE(view && *view);
   EXPECT_EQ(as_text(graph, graph.find((**view).attributes, "ds_id")), "0_3");
+  EXPECT_TRUE((**view).has_attributes);
+  const Graph marked = typed("_has_been_cloned");  // by FSDP1, which leaves it there
+  const auto clone = as_tensor(marked, marked.root());
+  ASSERT_TRUE(clone && *clone);
+  EXPECT_FALSE((**clone).has_attributes);
 }
 
 TEST(TorchObject, ViewsThatLeaveTheirStorageAreCorrupt) {

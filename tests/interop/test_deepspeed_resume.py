@@ -4,6 +4,7 @@ costs more than a run."""
 import json
 
 import pytest
+import torch
 
 from conftest import GOLDEN
 from test_deepspeed import launch
@@ -109,14 +110,19 @@ def test_every_stage_resumes_from_one_universal_directory(ckpt, sources, tmp_pat
     """At another size too. DeepSpeed links no moments for its own queries then, so training says what was loaded. Stage 3 gives
     all groups the options of the first one, also from DeepSpeed's own directory: it is compared for its first step alone."""
     ckpt("convert", sources / "z2", tmp_path / "u", "--to", "deepspeed-universal")
-    cases = [{"name": f"u{stage}", "stage": stage, "dtype": "fp32", "universal": True, "load": str(tmp_path / "u")} for stage in (1, 2, 3)]
+    ckpt("convert", sources / "z2", tmp_path / "bare", "--to", "deepspeed-universal", "--zero-stage", "3")  # as before DeepSpeed 0.19
+    assert len(list(tmp_path.glob("bare/*/zero/*/fp32.pt"))) > 1
+    assert all(isinstance(torch.load(path), torch.Tensor) for path in tmp_path.glob("bare/*/zero/*/fp32.pt"))
+    ckpt("verify", tmp_path / "bare", "--against", tmp_path / "u")
+    cases = [{"name": name, "stage": stage, "dtype": "fp32", "universal": True, "load": str(tmp_path / source)}
+             for name, stage, source in (("u1", 1, "u"), ("u2", 2, "u"), ("u3", 3, "u"), ("bare", 3, "bare"))]
     runs(tmp_path, 2, cases)
     before = told(sources, "z2")
-    for stage in (1, 2, 3):
-        after = told(tmp_path, f"u{stage}")
+    for name, stage in (("u1", 1), ("u2", 2), ("u3", 3), ("bare", 3)):
+        after = told(tmp_path, name)
         assert (after["steps"], after["global_steps"]) == (before["steps"], before["global_steps"])
         shown = 3 if stage < 3 else 1
-        assert after["losses"][:shown] == before["losses"][:shown], stage
+        assert after["losses"][:shown] == before["losses"][:shown], name
 
 
 NATIVE = ["bf16opt_dp2", "zero1_fp16_dp2", "zero2_bf16_dp2_offload_cpu", "zero2_bf16_dp4", "zero2_fp32_dp3_frozen", "zero2_fp32_dp3_round_robin",

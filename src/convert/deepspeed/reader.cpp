@@ -260,7 +260,7 @@ class Reader {
     CKPT_TRY(const auto fragments, read_fragments(file));
     CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, rank_count_));
     frozen.push_back(std::move(parts));
-    ObjectReader reader(file, rank_suffix(rank));
+    ObjectReader reader(file, rank_suffix(rank), &objects_.first_tensors());
     CKPT_TRY(auto objects, model_objects(file, reader));
     objects_.keep(file, rank, reader, KeptObjects::Of::model, std::move(objects));
     return {};
@@ -277,7 +277,7 @@ class Reader {
   }
 
   Result<OptimStates> read_optim(std::uint64_t rank, const StateFile& file) {
-    ObjectReader reader(file, rank_suffix(rank));
+    ObjectReader reader(file, rank_suffix(rank), &objects_.first_tensors());
     CKPT_TRY(OptimStates states, read_optim_states(file, reader));
     if (order_groups(model_, rank_count_, states)) ++reordered_ranks_;
     const std::string doubt = check_part_counts(model_, states.part_counts, rank_count_);

@@ -141,6 +141,21 @@ Value as_group_option(std::string_view name, const Value& value) {
   return out;
 }
 
+void add_tensor_names(const Value& root, std::unordered_set<std::string_view>& names) {
+  std::vector<const Value*> open{&root};
+  while (!open.empty()) {
+    const Value* value = open.back();
+    open.pop_back();
+    if (value == nullptr) continue;
+    if (const auto* ref = std::get_if<TensorRef>(&value->v)) names.insert(ref->name);
+    if (const auto* list = std::get_if<List>(&value->v)) {
+      for (const ValuePtr& item : list->items) open.push_back(item.get());
+    } else if (const auto* dict = std::get_if<Dict>(&value->v)) {
+      for (const auto& [key, item] : dict->items) open.push_back(item.get());
+    }
+  }
+}
+
 std::optional<std::vector<SpelledGroup>> read_groups(std::span<const TreeLeaf> leaves,
                                                      std::span<const std::string> keys) {
   if (leaves.empty()) return std::nullopt;

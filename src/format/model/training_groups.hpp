@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -28,6 +29,9 @@ struct SpelledGroup {
 
 /// An option of a group. torch.optim keeps betas as a tuple; leaves of nested state do not distinguish tuples from lists.
 Value as_group_option(std::string_view name, const Value& value);
+
+/// The names of the tensors in a value; they live as long as it does.
+void add_tensor_names(const Value& root, std::unordered_set<std::string_view>& names);
 
 /// Reads the values below "param_groups": a list of dicts, as one leaf or as many, or options by parameter name.
 ///

@@ -343,19 +343,21 @@ class Assembly {
       out_.groups.push_back({.options = spelled_[g].options});
       for (std::size_t m = 0; m < spelled_[g].names.size(); ++m) add_named_member(g, m);
     }
+    std::unordered_set<std::string_view> held;
+    for (const SpelledGroup& group : spelled_) {
+      for (const auto& [name, value] : group.options) add_tensor_names(value, held);
+    }
+    std::erase_if(out_.loose, [&](std::uint32_t index) { return held.contains(tensor(index).name); });
   }
 
   /// A learning rate may be a tensor.
   void take_tensor_options(const Path& groups, std::vector<TreeLeaf>& leaves) {
-    std::unordered_set<std::uint32_t> taken;
     for (const StateItem& item : source_.items) {
       const Tensor& found = tensor(item.tensor);
       const Path path = with_own_words(paths_.of(found.name, found.path));
       if (path.size() < groups.size() + 2 || !begins_with(path, groups)) continue;
       leaves.push_back({tail(path, groups.size()), std::make_shared<Value>(Value{TensorRef{.name = found.name}})});
-      taken.insert(item.tensor);
     }
-    std::erase_if(out_.loose, [&](std::uint32_t index) { return taken.contains(index); });
   }
 
   void add_named_member(std::size_t group, std::size_t member) {

@@ -100,7 +100,9 @@ void take_attributes(const Graph& graph, NodeId state, Rebuild& rebuild) {
   if (state == kNone || graph.kind(state) == Kind::none) return;
   if (rebuild.attributes == kNone) rebuild.attributes = state;
   const auto entries = as_mapping(graph, state);
-  rebuild.has_attributes = rebuild.has_attributes || !entries || !entries->empty();
+  // FSDP1 marks tensors of a full state dict, and leaves the mark there.
+  const auto says_something = [&](const auto& entry) { return as_text(graph, entry.first) != "_has_been_cloned"; };
+  rebuild.has_attributes = rebuild.has_attributes || !entries || std::ranges::any_of(*entries, says_something);
 }
 
 Rebuild resolve(const Graph& graph, NodeId node) {

@@ -33,6 +33,7 @@ void KeptObjects::keep(const StateFile& file, std::uint64_t rank, const ObjectRe
                        std::vector<NamedObject> objects) {
   RankObjects& set = of == Of::model ? model_ : optimizer_;
   const bool known = set.add(rank, std::move(objects));
+  if (rank == 0) first_tensors_.note(file, reader.tensors());
   tensors_.insert(tensors_.end(), reader.tensors().begin(), reader.tensors().end());
   for (const std::string& name : reader.dropped()) {
     builder_.find(Severity::warning, name + ": a tensor of this kind cannot be carried over", file.path(), name);

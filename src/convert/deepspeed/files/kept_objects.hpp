@@ -29,6 +29,8 @@ class KeptObjects {
   /// Keeps the objects that were met in one rank's file.
   void keep(const StateFile& file, std::uint64_t rank, const ObjectReader& reader, Of of,
             std::vector<NamedObject> objects);
+  /// For the readers of the other ranks' files, once the first one's were kept.
+  const FirstTensors& first_tensors() const { return first_tensors_; }
   /// Adds all to the builder's map: after the tensors that are the checkpoint's own.
   Result<> finish();
 
@@ -43,6 +45,7 @@ class KeptObjects {
   RankObjects model_{};
   RankObjects optimizer_{};
   std::vector<ObjectTensor> tensors_{};
+  FirstTensors first_tensors_{};
   std::vector<Pickle> pickles_{};
 };
 

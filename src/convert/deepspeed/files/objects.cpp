@@ -44,6 +44,36 @@ bool may_hold_tensors(const pickle::Graph& graph, NodeId node) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::uint64_t kMostSharedBytes = 64 << 10;
+constexpr std::size_t kMostSharedTensors = 4096;
+
+/// Of a small dense tensor; empty for others.
+std::vector<std::byte> small_content(const StateFile& file, const FileTensor& tensor) {
+  const auto bytes = tensor_bytes(tensor.type.dtype, tensor.type.shape);
+  if (!bytes || *bytes > kMostSharedBytes || !tensor.where.strides.empty()) return {};
+  return file.bytes(tensor.where.offset, *bytes).value_or(std::vector<std::byte>());
+}
+
+}  // namespace
+
+void FirstTensors::note(const StateFile& file, const std::vector<ObjectTensor>& tensors) {
+  for (const ObjectTensor& each : tensors) {
+    if (by_name_.size() >= kMostSharedTensors) return;
+    auto bytes = small_content(file, each.tensor);
+    if (!bytes.empty()) by_name_.emplace(each.name, Content{.type = each.tensor.type, .bytes = std::move(bytes)});
+  }
+}
+
+bool FirstTensors::has(const StateFile& file, const std::string& name, const FileTensor& tensor) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return false;
+  const auto& [type, bytes] = found->second;
+  return type.dtype == tensor.type.dtype && type.shape == tensor.type.shape &&
+         type.true_dtype == tensor.type.true_dtype && bytes == small_content(file, tensor);
+}
+
 Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
   const pickle::Graph& graph = file_.graph();
   std::vector<std::pair<NodeId, Path>> open{{start, path}};
@@ -60,7 +90,12 @@ Result<> ObjectReader::name_tensors(NodeId start, const Path& path) {
       continue;
     }
     if (*tensor) {
-      std::string name = dotted(here) + rank_suffix_;
+      std::string name = dotted(here);
+      if (first_ != nullptr && !rank_suffix_.empty() && first_->has(file_, name, **tensor)) {
+        names_.emplace(node, std::move(name));
+        continue;
+      }
+      name += rank_suffix_;
       names_.emplace(node, name);
       tensors_.push_back({std::move(name), std::move(here), **std::move(tensor)});
       continue;

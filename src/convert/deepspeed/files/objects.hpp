@@ -18,12 +18,29 @@ struct ObjectTensor {
   FileTensor tensor;
 };
 
+/// The small tensors in the first rank's objects, by name: other ranks mostly have the same ones, such as a learning rate.
+class FirstTensors {
+ public:
+  /// One that cannot be read here is left out: reading it as a tensor says why.
+  void note(const StateFile& file, const std::vector<ObjectTensor>& tensors);
+  /// Whether it is the first rank's of this name, bit for bit.
+  bool has(const StateFile& file, const std::string& name, const FileTensor& tensor) const;
+
+ private:
+  struct Content {
+    ModelType type;
+    std::vector<std::byte> bytes{};
+  };
+  std::unordered_map<std::string, Content> by_name_{};
+};
+
 /// Turns nodes of one file into inert values. The file must outlive it.
 class ObjectReader {
  public:
   /// rank_suffix  ends the names of tensors: "" for the first rank, "@3" for rank 3, whose tensors are its own
-  explicit ObjectReader(const StateFile& file, std::string rank_suffix = {})
-      : file_(file), rank_suffix_(std::move(rank_suffix)) {}
+  /// first        if given, what is among them has its name, and is no tensor of this rank; must outlive the reader
+  explicit ObjectReader(const StateFile& file, std::string rank_suffix = {}, const FirstTensors* first = nullptr)
+      : file_(file), rank_suffix_(std::move(rank_suffix)), first_(first) {}
 
   /// The value of a node. Tensors inside become references to names made of `path` and the way to them; they are added
   /// to tensors().
@@ -41,6 +58,7 @@ class ObjectReader {
 
   const StateFile& file_;
   std::string rank_suffix_;
+  const FirstTensors* first_;
   std::unordered_map<pickle::NodeId, std::string> names_{};  // of the object being read
   std::vector<ObjectTensor> tensors_{};
   std::vector<std::string> dropped_{};

@@ -165,7 +165,7 @@ class UniversalReader {
         CKPT_TRY(FrozenParts parts, frozen_parts(file.path(), model_.frozen, fragments, part_count));
         frozen_.push_back(std::move(parts));
       }
-      ObjectReader reader(file, rank_suffix(rank.rank));
+      ObjectReader reader(file, rank_suffix(rank.rank), &objects_.first_tensors());
       CKPT_TRY(auto objects, model_objects(file, reader));
       objects_.keep(file, rank.rank, reader, KeptObjects::Of::model, std::move(objects));
     }

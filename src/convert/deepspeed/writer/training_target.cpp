@@ -109,6 +109,7 @@ class Preparation {
     const TargetOptions& options = request_.options;
     if (universal_) {
       out_.stage = 2;
+      out_.has_bare_tensors = options.zero_stage == 3U;
       out_.dp = std::max<std::uint64_t>(mesh("dp"), 1);
     } else {
       if (!options.zero_stage && !is_deepspeed())

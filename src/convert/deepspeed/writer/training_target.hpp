@@ -52,6 +52,8 @@ struct TrainingTarget {
   std::vector<TargetGroup> groups{};
   std::unordered_map<std::string, std::uint32_t> by_name{};  ///< tensors of the map
   std::uint64_t stage = 0;
+  bool has_bare_tensors =
+      false;  ///< of a universal directory: its files are as stage 3 before DeepSpeed 0.19 reads them
   std::uint64_t dp = 1;
   std::uint64_t model_rank = 0;    ///< the model-parallel rank that this is of
   std::uint64_t model_ranks = 1;   ///< tensor-parallel ranks x pipeline stages

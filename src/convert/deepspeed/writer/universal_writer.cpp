@@ -15,7 +15,8 @@ namespace ckpt::deepspeed {
 namespace {
 
 /// Builds the folder: model files for both kinds of stages, and a folder a parameter. What DeepSpeed's own conversion
-/// writes is read by stages 1 and 2 or by stage 3; this is read by all. That of several model-parallel ranks is for
+/// writes is read by stages 1 and 2 or by stage 3; this is read by all, before DeepSpeed 0.19 by stages 1 and 2, or with bare
+/// tensors in the parameters' files by stage 3. That of several model-parallel ranks is for
 /// stages 1 and 2: pipelines have no other, and the model files of several ranks tell one from the other.
 ///
 /// source  deepspeed/runtime/base_optimizer.py: load_hp_checkpoint_state_from_checkpoint_dir; zero/stage3.py:
@@ -88,6 +89,7 @@ class UniversalFolder {
     } else {
       value = archive.zeros(entry.shape, dtype);
     }
+    if (target_.has_bare_tensors) return add_file(path, archive, value);
     root.set("param", std::move(value));
     if (target_.model_ranks > 1) {
       CKPT_TRY(const auto marks, slice_marks(target_.slice_info(), entry.name, entry.shape));
@@ -118,6 +120,9 @@ class UniversalFolder {
 }  // namespace
 
 Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request) {
+  if (target.has_bare_tensors && target.model_ranks > 1)
+    return fail(cannot_hold(request, "stage 3 loads no universal directory of several model-parallel ranks", {},
+                            "--zero-stage 2    writes one for stages 1 and 2"));
   for (const TargetGroup& group : target.groups) {
     for (const std::size_t member : group.members) {
       const std::string& name = target.state.model[member].name;

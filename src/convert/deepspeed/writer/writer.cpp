@@ -50,7 +50,7 @@ void add_notes(const TrainingTarget& target, const WriteRequest& request, std::v
     out.push_back(
         {.severity = Severity::warning,
          .text = "DeepSpeed before 0.18 cannot load bf16 checkpoints written for stage 0; use --zero-stage 1 for those "
-                 "versions: they load it at stage 0 too"});
+                 "versions"});
   if (request.source_format == "deepspeed") note("zero_to_fp32.py is not copied: ckpt convert replaces it");
 }
 
@@ -160,6 +160,10 @@ Result<Skeleton> lay_out_universal(const WriteRequest& request) {
   if (others)
     out.dropped.push_back({.text = "DeepSpeed itself does not load frozen parameters and buffers from a universal "
                                    "directory: --to deepspeed keeps them"});
+  if (target.model_ranks == 1 && !target.has_bare_tensors)
+    out.dropped.push_back(
+        {.text = "DeepSpeed before 0.19 loads this at stages 1 and 2; --zero-stage 3 writes a directory for "
+                 "its stage 3"});
   finish_with(out, small_files(target, request, "latest_universal"));
   return out;
 }
