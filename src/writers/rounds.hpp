@@ -55,7 +55,7 @@ class Rounds {
   /// Completes the round in flight, if there is one: no other collective is started before. Its votes are kept for the
   /// next round. Collective.
   Result<> finish_pending();
-  /// Rounds until nothing follows any more: saves go as far as they can without waiting for a disk. Collective.
+  /// Rounds until nothing follows: saves go as far as they can without waiting for a disk. Collective.
   Result<> settle();
   /// The save that was due has begun.
   void drop_due() { carried_.due = false; }

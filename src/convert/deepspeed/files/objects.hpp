@@ -38,7 +38,7 @@ class FirstTensors {
 class ObjectReader {
  public:
   /// rank_suffix  ends the names of tensors: "" for the first rank, "@3" for rank 3, whose tensors are its own
-  /// first        if given, what is among them has its name, and is no tensor of this rank; must outlive the reader
+  /// first        if given, what is among them has its name, and is not a tensor of this rank; must outlive the reader
   explicit ObjectReader(const StateFile& file, std::string rank_suffix = {}, const FirstTensors* first = nullptr)
       : file_(file), rank_suffix_(std::move(rank_suffix)), first_(first) {}
 

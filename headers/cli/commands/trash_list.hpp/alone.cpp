@@ -1,1 +1,0 @@
-#include "/work/main/cli/commands/trash_list.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/cli/report/diagnosis.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/cli/words/flag_values.hpp"

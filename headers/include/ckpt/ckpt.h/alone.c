@@ -1,1 +1,0 @@
-#include "/work/main/include/ckpt/ckpt.h"

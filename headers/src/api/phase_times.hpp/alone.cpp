@@ -1,1 +1,0 @@
-#include "/work/main/src/api/phase_times.hpp"

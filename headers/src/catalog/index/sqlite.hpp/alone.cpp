@@ -1,1 +1,0 @@
-#include "/work/main/src/catalog/index/sqlite.hpp"

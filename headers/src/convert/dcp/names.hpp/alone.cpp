@@ -1,1 +1,0 @@
-#include "/work/main/src/convert/dcp/names.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/convert/deepspeed/writer/state_files.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/comm/equal_on_all.hpp"

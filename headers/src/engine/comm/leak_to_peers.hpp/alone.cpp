@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/comm/leak_to_peers.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/io/exceptions_to_result.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/io/forwarding_io.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/io/leave_to_kernel.hpp"

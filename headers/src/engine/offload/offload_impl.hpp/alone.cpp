@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/offload/offload_impl.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/engine/run/leaf_work.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/format/checked.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/format/model/finding_error.hpp"

@@ -1,1 +1,0 @@
-#include "/work/main/src/format/torch/pickle_cursor.hpp"

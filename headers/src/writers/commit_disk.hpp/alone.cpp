@@ -1,1 +1,0 @@
-#include "/work/main/src/writers/commit_disk.hpp"

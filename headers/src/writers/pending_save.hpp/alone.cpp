@@ -1,1 +1,0 @@
-#include "/work/main/src/writers/pending_save.hpp"
