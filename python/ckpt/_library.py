@@ -160,6 +160,12 @@ def numbers(values: Sequence[int]) -> Any:
     return (c_uint64 * len(values))(*values)
 
 
+def absolute(path: Any) -> Any:
+    """The path from the root, as the process may change its directory. Unlike os.path.abspath it keeps "..", which a link before it changes."""
+    path = os.fspath(path)
+    return os.path.join(os.getcwdb() if isinstance(path, bytes) else os.getcwd(), path)
+
+
 def text(value: str) -> bytes:
     """A name or path for C. usage: it contains a null character, which would end it."""
     data = os.fsencode(value)

@@ -332,7 +332,6 @@ def open(path: PathLike) -> Checkpoint:
     errors   NotFound; Unsupported: the format is unknown or newer; Incomplete: files are missing; Corrupt; IOFailure
     """
     handle = c_void_p()
-    there: Any = os.path.abspath(os.fspath(path))  # tensors are read later, when the process may be elsewhere
-    _library.check(_library.library().ckpt_checkpoint_open(_library.text(there), None, byref(handle)))
+    _library.check(_library.library().ckpt_checkpoint_open(_library.text(_library.absolute(path)), None, byref(handle)))
     assert handle.value is not None
     return Checkpoint(handle.value)

@@ -92,7 +92,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         super().__init__()
         if threads < 1:
             raise errors.usage(f"threads is {threads}, less than 1")
-        self._path = None if path is None else os.path.abspath(os.fspath(path))
+        self._path: Optional[str] = None if path is None else _library.absolute(path)
         self._threads = threads
         self._overwrite = overwrite
         self._save_id = ""
@@ -113,7 +113,7 @@ class Writer(StorageWriter):  # type: ignore[misc, unused-ignore]
         """Called by torch before each save."""
         self._drop()
         if checkpoint_id is not None:
-            self._path = os.path.abspath(os.fspath(checkpoint_id))
+            self._path = _library.absolute(checkpoint_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         """Called by torch on all ranks.

@@ -179,7 +179,7 @@ class Run:
             for name, value in (("every", every), ("every_seconds", every_seconds), ("staging", staging)):
                 if value is not None and value < 0:
                     raise errors.usage(f"{name} is {value}, less than 0")
-            return os.path.abspath(self.path)  # the job may change its directory
+            return str(_library.absolute(self.path))
         directory = self._agree(checked)
         if self._ranks is not None and len(paths := set(self._ranks.gathered(directory))) > 1:
             raise errors.usage("the ranks open different runs: " + ", ".join(sorted(paths)))
@@ -201,7 +201,7 @@ class Run:
         self._unpruned: List[Pending] = []  # the rules are applied when one of these saves is durable
         self._finalizer = weakref.finalize(self, _close, self._handle, os.getpid(), self._ranks)
         try:
-            self._retention = self._agree(lambda: self._rules(keep))
+            self._retention = self._agree(lambda: self._rules(directory, keep))
         except BaseException:
             self.close()
             raise
@@ -376,11 +376,11 @@ class Run:
             raise errors.usage(f"{self.path}: the run is closed")
         return self._handle.value
 
-    def _rules(self, keep: _retention.Keep) -> Optional[_retention.Retention]:
+    def _rules(self, directory: str, keep: _retention.Keep) -> Optional[_retention.Retention]:
         """On the rank that applies them."""
         if keep is None or keep is False or (self._ranks is not None and self._ranks.rank != 0):
             return None
-        return _retention.Retention(os.path.abspath(self.path), keep)
+        return _retention.Retention(directory, keep)
 
     def _retain(self, is_durable: bool = False) -> None:
         """Applies the rules of `keep` if a save has become durable. Does not wait.
