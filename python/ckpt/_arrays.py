@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import sys
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -170,7 +171,7 @@ def _elements(dtype: str, numbers: Sequence[int]) -> Tuple[int, ...]:
 
 def is_distributed(value: Any) -> bool:
     """Whether a torch tensor is a DTensor or a ShardedTensor: each rank holds parts of it."""
-    return hasattr(value, "__create_chunk_list__") or hasattr(value, "local_shards")
+    return hasattr(value, "__create_chunk_list__") or hasattr(value, "local_shards") or hasattr(value, "device_mesh")
 
 
 def _kind_of_distributed(value: Any) -> Union[Kind, str]:
@@ -210,13 +211,23 @@ def _chunk_of(dtensor: Any, spec: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]
     """The offset and extent of what is here. Kept by `spec`: mesh, placements and shape, if they say it; torch takes 40 us to compute it."""
     found = None if spec is None else _chunks.get(spec)
     if found is None:
-        (chunk,) = dtensor.__create_chunk_list__()
-        found = tuple(chunk.offsets), tuple(chunk.sizes)
+        found = _chunk_now(dtensor)
         if spec is not None:
             if len(_chunks) >= _MOST_CHUNKS:
                 _chunks.clear()
             _chunks[spec] = found
     return found
+
+
+def _chunk_now(dtensor: Any) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    if hasattr(dtensor, "__create_chunk_list__"):
+        (chunk,) = dtensor.__create_chunk_list__()
+        return tuple(chunk.offsets), tuple(chunk.sizes)
+    module: Any = importlib.import_module("torch.distributed._tensor._utils")  # of torch 2.4
+    if any(placement.is_partial() for placement in dtensor.placements):
+        raise ValueError("it has a Partial placement")
+    extent, offset = module.compute_local_shape_and_global_offset(dtensor.shape, dtensor.device_mesh, dtensor.placements)
+    return tuple(offset), tuple(extent)
 
 
 def parts_of(value: Any, kind: Kind, pieces: Optional[List[Tuple[Tuple[int, ...], Any]]] = None) -> List[Part]:

@@ -195,9 +195,13 @@ def run(verb: str, *positional: PathLike, progress: Progress = False, **given: A
     report = bar or (progress if callable(progress) else None)
     words = [program, verb, "--json", f"--progress={'json' if report else 'none'}", *options(given), "--",
              *(os.fspath(word) for word in positional)]
-    child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             env={**os.environ, "CKPT_PROGRESS_EVERY": "500ms"} if report else None,
-                             start_new_session=True)  # Ctrl-C reaches it once, through _finish
+    try:
+        child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**os.environ, "CKPT_PROGRESS_EVERY": "500ms"} if report else None,
+                                 start_new_session=True)  # Ctrl-C reaches it once, through _finish
+    except OSError as reason:
+        raise errors.unsupported(f"the command {program} cannot be started: {reason.strerror}",
+                                 hint="install the package with pip, or set CKPT") from None
     try:
         text, messages = _finish(child, report)
     finally:

@@ -138,6 +138,12 @@ def test_what_is_left_out_is_a_warning(tmp_path):
     assert not done.ok and done.exit_code == 3 and (tmp_path / "out.safetensors").exists()
 
 
+def test_a_command_that_is_not_there(monkeypatch):
+    monkeypatch.setenv("CKPT", "/no/such/command")
+    with pytest.raises(ckpt.Unsupported, match="/no/such/command cannot be started: No such file"):
+        ckpt.verify("x")
+
+
 def test_the_module_is_the_command(tmp_path):
     here = subprocess.run([sys.executable, "-m", "ckpt", "ls", "-q", TIED], capture_output=True, text=True)
     direct = subprocess.run([os.environ["CKPT"], "ls", "-q", TIED], capture_output=True, text=True)
