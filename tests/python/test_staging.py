@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import threading
+import time
 
 import ckpt
 import pytest
@@ -127,6 +128,9 @@ def test_many_saves_leak_nothing(tmp_path):
         if i == 3:
             before = used()
         dcp.async_save(state, checkpoint_id=tmp_path / "a", storage_writer=Writer(), async_stager=stager).result()
+        end = time.monotonic() + 60
+        while not stager._memory.is_free_soon() and time.monotonic() < end:  # the save's thread may hold the state for a while
+            pass
         addresses.add(stager.stage(state)["w"].data_ptr())
     assert used() == before and len(addresses) == 1
     stager.close()
