@@ -202,3 +202,17 @@ def test_a_missing_library_is_named():
     out = subprocess.run([sys.executable, "-c", "import ckpt; ckpt.open('x')"], capture_output=True, text=True,
                          env={"PYTHONPATH": ":".join(sys.path), "CKPT_LIBRARY": "/nosuch/libckpt.so.1"})
     assert out.returncode == 1 and "Unsupported: /nosuch/libckpt.so.1: cannot load libckpt" in out.stderr
+
+
+def test_a_tensor_is_an_array_for_numpy(tmp_path):
+    with ckpt.Run(tmp_path / "run") as run:
+        run.save(1, {"rows": torch.arange(6.0).view(2, 3), "scalar": torch.tensor(4.0)})
+    with ckpt.open(tmp_path / "run") as checkpoint:
+        rows, scalar = checkpoint["rows"], checkpoint["scalar"]
+        assert numpy.asarray(rows).tolist() == [[0, 1, 2], [3, 4, 5]] and numpy.asarray(rows, dtype="i4").dtype == "i4"
+        assert [row.numpy().tolist() for row in rows] == [[0, 1, 2], [3, 4, 5]] and numpy.asarray(scalar) == 4
+        for wrong in (lambda: list(scalar), lambda: 3 in rows):
+            with pytest.raises(TypeError):
+                wrong()
+        with pytest.raises(ckpt.Usage, match="roles"):
+            checkpoint.torch(roles=("params",))

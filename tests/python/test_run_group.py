@@ -1,9 +1,12 @@
 """ckpt.Run of several ranks over torch.distributed: what they save together loads at any number of ranks; failures reach all."""
 import os
+import signal
 
 import ckpt
 import numpy
+import pytest
 import torch
+from ckpt import _comm
 from dcp_job import whole
 from test_dcp import job
 from test_run import bits
@@ -30,3 +33,12 @@ def test_ranks_save_together_and_another_number_loads(tmp_path):
 def test_a_rank_that_leaves_tells_the_others_why(tmp_path):
     job("run_job.py", "leave", tmp_path, 2)
     assert ckpt.open(tmp_path / "left").info.step == 1 and len(os.listdir(tmp_path / "left")) >= 1
+
+
+def test_ctrl_c_in_a_call_of_the_library_has_its_effect_after_it():
+    before, done = signal.getsignal(signal.SIGINT), []
+    with pytest.raises(KeyboardInterrupt):
+        with _comm.uninterrupted(ranks=object()):
+            signal.raise_signal(signal.SIGINT)  # in a callback the exception would be dropped
+            done.append("the call")
+    assert done == ["the call"] and signal.getsignal(signal.SIGINT) is before
