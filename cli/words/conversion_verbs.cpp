@@ -60,8 +60,8 @@ Verb convert_verb() {
               {.name = "zero-stage",
                .value = "N",
                .help =
-                   "for --to deepspeed: the ZeRO stage that loads the result, 0 to 3; for --to deepspeed-universal: 3 for "
-                   "stage 3 of DeepSpeed before 0.19",
+                   "for --to deepspeed: ZeRO stage of the run that will load the result; for --to deepspeed-universal: 3 "
+                   "if DeepSpeed older than 0.19 will load it at stage 3",
                .choices = {"0", "1", "2", "3"},
                .guesses = {"stage", "zero"}},
               {.name = "dp",

@@ -87,8 +87,7 @@ class Looks:
             if isinstance(made, str):
                 return made, 0
             kind = self._of_torch[key] = made
-        missing = _missing_memory(value)
-        if missing is not None:
+        elif (missing := _missing_memory(value)) is not None:
             return missing, 0
         return kind, value.data_ptr() if _is_dense(value) else 0
 

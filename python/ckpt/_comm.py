@@ -246,6 +246,13 @@ def uninterrupted(ranks: Optional[Ranks]) -> Iterator[None]:
             before(*caught[0])
 
 
+def call(ranks: Optional[Ranks], function: Callable[..., int], *arguments: Any) -> None:
+    """Calls a function of the library; raises its failure, as `check`."""
+    with uninterrupted(ranks):
+        code = function(*arguments)
+    check(code, ranks)
+
+
 def check(code: int, ranks: Optional[Ranks]) -> None:
     """Raises the failure of the last call; if a rank has left, with its reason."""
     try:

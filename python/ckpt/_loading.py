@@ -164,10 +164,10 @@ class Loading:
         report = _library.ReportStruct(size=ctypes.sizeof(_library.ReportStruct))
         array = (_library.ReadStruct * len(reads))(*reads)
         library = _library.library()
-        with _comm.uninterrupted(ranks):
-            code = (library.ckpt_load(run, array, len(reads), 0, byref(report)) if step is None else
-                    library.ckpt_load_step(run, step, array, len(reads), 0, byref(report)))
-        _comm.check(code, ranks)
+        if step is None:
+            _comm.call(ranks, library.ckpt_load, run, array, len(reads), 0, byref(report))
+        else:
+            _comm.call(ranks, library.ckpt_load_step, run, step, array, len(reads), 0, byref(report))
         return report
 
     def finish(self, report: _library.ReportStruct) -> LoadReport:

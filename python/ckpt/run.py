@@ -190,9 +190,7 @@ class Run:
             size=ctypes.sizeof(_library.OptionsStruct), staging_memory=staging, every_steps=every or 0,
             every_seconds=every_seconds or 0, catch_signals=int(catch_signals))
         handle = c_void_p()
-        with _comm.uninterrupted(self._ranks):
-            code = _library.library().ckpt_run_open(_library.text(directory), byref(options), byref(handle))
-        _comm.check(code, self._ranks)
+        _comm.call(self._ranks, _library.library().ckpt_run_open, _library.text(directory), byref(options), byref(handle))
         assert handle.value is not None
         self._handle = _Handle(handle.value)
         self._lock = self._handle.lock
@@ -227,9 +225,7 @@ class Run:
         step, content = self._content(step, tree)
         with self._lock:
             save = c_void_p()
-            with _comm.uninterrupted(self._ranks):
-                code = _library.library().ckpt_begin(self._open(), step, byref(save))
-            _comm.check(code, self._ranks)
+            _comm.call(self._ranks, _library.library().ckpt_begin, self._open(), step, byref(save))
 
             def fill() -> List[Any]:
                 _saving.describe(save, meta or {}, metrics or {})
@@ -241,9 +237,7 @@ class Run:
                 _library.library().ckpt_save_drop(save)
                 raise
             pending = c_void_p()
-            with _comm.uninterrupted(self._ranks):
-                code = _library.library().ckpt_commit(save, byref(pending))
-            _comm.check(code, self._ranks)
+            _comm.call(self._ranks, _library.library().ckpt_commit, save, byref(pending))
             del owners, content  # the arrays had to live until here
         assert pending.value is not None
         self._last = made = Pending(self._lock, pending.value, step, self._ranks)
@@ -305,9 +299,7 @@ class Run:
         """
         answer = c_int()
         with self._lock:
-            with _comm.uninterrupted(self._ranks):
-                code = _library.library().ckpt_should_save(self._open(), _number_of(step), byref(answer))
-            _comm.check(code, self._ranks)
+            _comm.call(self._ranks, _library.library().ckpt_should_save, self._open(), _number_of(step), byref(answer))
         self._retain()
         return answer.value != 0
 
@@ -327,9 +319,7 @@ class Run:
         with self._lock:
             if self._finalizer.detach() is not None:
                 handle, self._last = self._handle.take(), None
-                with _comm.uninterrupted(self._ranks):
-                    code = _library.library().ckpt_run_close(handle)
-                _comm.check(code, self._ranks)
+                _comm.call(self._ranks, _library.library().ckpt_run_close, handle)
                 self._retain(is_durable=True)
         if self._retention is not None:
             self._retention.finish()
@@ -406,10 +396,10 @@ class Run:
     def _usable(self, step: Optional[int]) -> Checkpoint:
         """The last save of a step, or the newest checkpoint. Collective."""
         handle, library = c_void_p(), _library.library()
-        with _comm.uninterrupted(self._ranks):
-            code = (library.ckpt_latest_usable(self._open(), byref(handle)) if step is None else
-                    library.ckpt_step_usable(self._open(), step, byref(handle)))
-        _comm.check(code, self._ranks)
+        if step is None:
+            _comm.call(self._ranks, library.ckpt_latest_usable, self._open(), byref(handle))
+        else:
+            _comm.call(self._ranks, library.ckpt_step_usable, self._open(), step, byref(handle))
         assert handle.value is not None
         return Checkpoint(handle.value)
 

@@ -121,8 +121,9 @@ class UniversalFolder {
 
 Result<std::vector<TargetFile>> universal_files(const TrainingTarget& target, const WriteRequest& request) {
   if (target.has_bare_tensors && target.model_ranks > 1)
-    return fail(cannot_hold(request, "stage 3 loads no universal directory of several model-parallel ranks", {},
-                            "--zero-stage 2    writes one for stages 1 and 2"));
+    return fail(cannot_hold(
+        request, "DeepSpeed cannot load a universal directory of a tensor- or pipeline-parallel run at stage 3", {},
+        "--zero-stage 2    writes it for stages 1 and 2"));
   for (const TargetGroup& group : target.groups) {
     for (const std::size_t member : group.members) {
       const std::string& name = target.state.model[member].name;

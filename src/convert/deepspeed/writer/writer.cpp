@@ -162,8 +162,8 @@ Result<Skeleton> lay_out_universal(const WriteRequest& request) {
                                    "directory: --to deepspeed keeps them"});
   if (target.model_ranks == 1 && !target.has_bare_tensors)
     out.dropped.push_back(
-        {.text = "DeepSpeed before 0.19 loads this at stages 1 and 2; --zero-stage 3 writes a directory for "
-                 "its stage 3"});
+        {.text = "DeepSpeed older than 0.19 cannot load this directory at ZeRO stage 3; if it has to, convert with "
+                 "--zero-stage 3"});
   finish_with(out, small_files(target, request, "latest_universal"));
   return out;
 }
