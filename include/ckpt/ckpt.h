@@ -455,7 +455,8 @@ int ckpt_checkpoint_tensor(const ckpt_checkpoint* checkpoint, const char* name, 
  *   ties      [{name, target}]: second names of tensors
  *   blobs     [{name, bytes}]: read them as U8 tensors of one dimension, for example with ckpt_read_into
  *   metadata  [{key, text}]; metrics [{name, value}], where the value is null if it is not finite
- *   objects   [{name, value}]: values that are not tensors, as text, shortened as in `ckpt ls --json`
+ *   objects   [{name, value, data}]: values that are not tensors, as text, shortened as in `ckpt ls --json`. Of plain values,
+ *             and lists, tuples, sets and dicts of at most a million of them, also `data`, as in FORMAT.md section 7.1
  * Non-ASCII bytes of text that is not UTF-8 are written as %XX. Local. */
 int ckpt_checkpoint_json(ckpt_checkpoint* checkpoint, const char** json);
 /* Reads many parts in file order, and only the bytes that they need. `report` may be NULL. 12 for compressed tensors of

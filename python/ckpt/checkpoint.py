@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import struct
 import threading
 from ctypes import byref, c_char_p, c_void_p
 from dataclasses import dataclass, field
@@ -208,7 +209,8 @@ class Checkpoint(Mapping[str, Tensor]):
 
     info      what the checkpoint says about itself
     ties      second names of tensors, and the name of the tensor that each is tied to
-    objects   plain values stored beside the tensors, by name
+    objects   values stored beside the tensors, by name: numbers, text, None, bytes, and lists, tuples, sets and dicts of them;
+              objects of other classes as text
     blobs     sizes in bytes of opaque data, by name: see `blob`
     """
 
@@ -221,7 +223,7 @@ class Checkpoint(Mapping[str, Tensor]):
             self._tensors: Dict[str, Mapping[str, Any]] = {t["name"]: t for t in document["tensors"]}
             self.blobs: Dict[str, int] = {b["name"]: b["bytes"] for b in document["blobs"]}
             self.ties: Dict[str, str] = {t["name"]: t["target"] for t in document["ties"]}
-            self.objects: Dict[str, Any] = {o["name"]: o["value"] for o in document["objects"]}
+            self.objects: Dict[str, Any] = {o["name"]: _object_of(o) for o in document["objects"]}
             self.info = _info_of(document)
             self._stored = self._tree()
             self.ties.update(self._stored.ties)
@@ -316,6 +318,33 @@ class Checkpoint(Mapping[str, Tensor]):
                 raise errors.usage("the checkpoint is closed")
             _library.check(_library.library().ckpt_read_plan(self._handle, array, len(reads), byref(report)))
         return report
+
+
+def _object_of(document: Mapping[str, Any]) -> Any:
+    try:
+        return _value_of(document["data"])
+    except (KeyError, TypeError):  # no plain value, or a dict or set of what Python cannot hash
+        return document["value"]
+
+
+def _value_of(data: Any) -> Any:
+    """A value as FORMAT.md section 7.1 writes it."""
+    if isinstance(data, list):
+        return [_value_of(each) for each in data]
+    if not isinstance(data, dict):
+        return data
+    (kind, content), = data.items()
+    if kind == "int":
+        return int(content)
+    if kind == "float":
+        return struct.unpack(">d", bytes.fromhex(content))[0]
+    if kind == "text":
+        return bytes.fromhex(content).decode("utf-8", "surrogatepass")
+    if kind == "bytes":
+        return bytes.fromhex(content)
+    if kind == "dict":
+        return {_value_of(key): _value_of(value) for key, value in content}
+    return {"tuple": tuple, "set": set}[kind](map(_value_of, content))
 
 
 def _info_of(document: Mapping[str, Any]) -> Info:

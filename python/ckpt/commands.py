@@ -5,7 +5,8 @@ and False are left out. Ctrl-C stops the command and waits for its end. All of t
 
 progress   True: a bar, if tqdm is installed. A function: called in this thread about twice a second with a document
            (schemas/progress.schema.json): `phase`, `done_bytes`, `total_bytes`, `eta_s` ...; if it raises, the command is
-           stopped, nothing half done is left, and the exception is passed on
+           stopped as by Ctrl-C and the exception is passed on. A stopped conversion keeps what it has written beside its
+           target: the same call continues there, and starts over with restart=True
 errors     of each: those of the command; KeyboardInterrupt. The answer "no" (exit code 1) is a result that is not ok,
            "partly done" (3) also a Python warning
 """
@@ -184,7 +185,7 @@ def run(verb: str, *positional: PathLike, progress: Progress = False, **given: A
 
     progress  True: a bar, if tqdm is installed. A function: is called in this thread about twice a second with a document
               (schemas/progress.schema.json): `phase`, `done_bytes`, `total_bytes`, `eta_s` ...; if it raises, the command
-              is stopped, nothing half done is left, and the exception is passed on.
+              is stopped as by Ctrl-C and the exception is passed on.
     errors   those of the command. Answers "no" (exit code 1) and "partly done" (3) are results; the latter is also a
              Python warning.
     """

@@ -277,8 +277,12 @@ class Reader(FileSystemReader):  # type: ignore[misc, unused-ignore]
     """
 
     def __init__(self, path: Optional[PathLike] = None) -> None:
-        super().__init__("" if path is None else os.fspath(path))
+        super().__init__("" if path is None else _library.absolute(path))
         self._metadata: Optional[Metadata] = None
+
+    def reset(self, checkpoint_id: Optional[PathLike] = None) -> None:
+        """Called by torch before each load."""
+        super().reset(None if checkpoint_id is None else _library.absolute(checkpoint_id))
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Called by torch on all ranks."""

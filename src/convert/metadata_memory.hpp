@@ -16,7 +16,8 @@ enum class MetadataCost : std::uint64_t {
   hdf5_answer = 16,         ///< of the helper: datasets, their names, and the map made of them
   safetensors_header = 12,  ///< entries, and the tensors made of them
   index_file = 19,
-  json = 24,  ///< manifest.json, objects.json and indexes: worst for short numbers or empty texts
+  python_tree = 56,  ///< of the Python package: worst for short numbers
+  json = 24,         ///< manifest.json, objects.json and indexes: worst for short numbers or empty texts
 };
 
 /// The memory that a file of this size may need; the largest number on overflow.

@@ -31,6 +31,9 @@ struct ReadOptions {
   /// what each rank holds. Null: slices are joined.
   std::shared_ptr<RankLayout> ranks_apart{};
   std::string assets{};  ///< a model folder whose extras are used if the checkpoint has none of that name
+  /// What the Python package saved is shown as such: names, roles and objects are those of the tree that was saved. False:
+  /// as its files store it, and as `Run.load` finds it.
+  bool saved_trees = false;
   /// Missing or changed files that a virtual checkpoint refers to are findings, not errors. Its tensors must not be
   /// read then.
   bool report_references = false;

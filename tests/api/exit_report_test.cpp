@@ -71,7 +71,11 @@ TEST(ExitReportDeathTest, AForkedChildDoesNotReportItsParentsSaves) {
         auto report = std::make_unique<ExitReport>("runs/r", true);
         report->add(10, save_in_flight());
         const pid_t child = ::fork();
-        if (child == 0) std::exit(0);
+        if (child == 0) {
+          // Nor where it has a run of its own.
+          ExitReport("runs/child", true).add(20, save_in_flight());
+          std::exit(0);
+        }
         ::waitpid(child, nullptr, 0);
         report.reset();
         std::exit(0);

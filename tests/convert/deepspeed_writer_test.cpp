@@ -224,6 +224,28 @@ TEST(DeepSpeedWriter, ExpertsThatModelParallelRanksHaveForThemselvesAreRefusedBy
   EXPECT_NE(mixed.error().message.find("a pipeline with experts in some of its stages only"), std::string::npos);
 }
 
+TEST(DeepSpeedWriter, AUniversalDirectoryForStageThreeOfOldVersionsIsAskedFor) {
+  const auto notes = [](const WriteRequest& request) {
+    const auto laid_out = deepspeed_universal_format().writer->lay_out(request);
+    EXPECT_TRUE(laid_out.has_value()) << laid_out.error().message;
+    std::string out;
+    for (const Finding& note : laid_out->dropped) out += note.text + "\n";
+    return out;
+  };
+  const Map map = golden_deepspeed("zero2_bf16_dp4");
+  EXPECT_NE(notes(request_of(map, {})).find("older than 0.19 cannot load this directory at ZeRO stage 3"),
+            std::string::npos);
+  EXPECT_EQ(notes(request_of(map, {.zero_stage = 3})).find("0.19"), std::string::npos);
+
+  const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32");
+  EXPECT_EQ(notes(request_of(tensor, {})).find("0.19"), std::string::npos);  // no stage 3 loads these in any version
+  const auto refused = deepspeed_universal_format().writer->lay_out(request_of(tensor, {.zero_stage = 3}));
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message + " | " + refused.error().hint,
+            "out: DeepSpeed cannot load a universal directory of a tensor- or pipeline-parallel run at stage 3 | "
+            "--zero-stage 2    writes it for stages 1 and 2");
+}
+
 TEST(DeepSpeedWriter, ModelParallelRunsAreRefusedByNameOnceTheirRanksAreJoined) {
   const Map tensor = golden_deepspeed("tp2_dp2_zero1_fp32");
   EXPECT_NE(refusal(request_of(tensor, {.zero_stage = 1, .dp = 3})).find("2 tensor-parallel ranks"), std::string::npos);

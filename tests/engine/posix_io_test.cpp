@@ -192,13 +192,13 @@ INSTANTIATE_TEST_SUITE_P(Io, PosixIoTest, testing::Values(IoKind::threads, IoKin
 
 // --- where the system refuses a call, as in containers -------------------------------------------------------------
 
-/// 0 when automatic falls back and uring says why not.
-int judge_without_rings(unsigned reason, const std::string& words) {
+/// 0 when automatic falls back and uring says why not, with that code.
+int judge_without_rings(unsigned reason, const std::string& words, Errc code = Errc::unsupported) {
   if (!test::forbid_call(SYS_io_uring_setup, reason)) return 1;
   const auto automatic = open_io(IoKind::automatic);
   if (!automatic || (*automatic)->name() != "threads") return 2;
   const auto uring = open_io(IoKind::uring);
-  if (uring || uring.error().code != Errc::unsupported) return 3;
+  if (uring || uring.error().code != code) return 3;
   return uring.error().message.find(words) == std::string::npos ? 4 : 0;
 }
 
@@ -206,6 +206,8 @@ TEST(Refused, RingsGiveWayToThreadsAndSayWhyWhenInsistedOn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(std::_Exit(judge_without_rings(EPERM, "Operation not permitted")), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(std::_Exit(judge_without_rings(ENOSYS, "not implemented")), testing::ExitedWithCode(0), "");
+  // The system has them: it is the process that has no descriptor left.
+  EXPECT_EXIT(std::_Exit(judge_without_rings(EMFILE, "Too many open files", Errc::io)), testing::ExitedWithCode(0), "");
 }
 
 /// 0 when a rename whose flags are refused still replaces nothing, and an exchange is not attempted.

@@ -110,11 +110,11 @@ def test_lightning_resumes_with_the_same_losses(tmp_path):
             optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
             return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2)]
 
-    def train(out, last, resume=None):
+    def train(out, last, resume=None, plugins=[RunCheckpointIO()]):
         torch.manual_seed(0)
         model = Model()
         saves = ModelCheckpoint(dirpath=out, every_n_train_steps=2, save_top_k=2, monitor="step", mode="max", filename="{step}")
-        trainer = pytorch_lightning.Trainer(max_steps=last, plugins=[RunCheckpointIO()], callbacks=[saves], logger=False, accelerator="cpu",
+        trainer = pytorch_lightning.Trainer(max_steps=last, plugins=plugins, callbacks=[saves], logger=False, accelerator="cpu",
                                             enable_progress_bar=False, enable_model_summary=False)
         trainer.fit(model, torch.utils.data.DataLoader(torch.ones(16, 4), batch_size=2), ckpt_path=resume)
         return model.losses
@@ -123,4 +123,9 @@ def test_lightning_resumes_with_the_same_losses(tmp_path):
     train(tmp_path / "part", 4)
     assert train(tmp_path / "part", 6, str(tmp_path / "part" / "step=4.ckpt")) == {4: expected[4], 5: expected[5]}
     assert sorted(os.listdir(tmp_path / "part")) == ["step=4.ckpt", "step=6.ckpt"]  # step=2.ckpt was removed
-    assert ckpt.open(tmp_path / "part" / "step=6.ckpt")["state_dict.layer%2Eweight"].shape == (1, 4)
+    saved = ckpt.open(tmp_path / "part" / "step=6.ckpt").torch("state_dict.")
+    # As a file, for what does not ask a CheckpointIO.
+    ckpt.convert(tmp_path / "part" / "step=6.ckpt", tmp_path / "six.ckpt", to="torch")
+    assert torch.equal(Model.load_from_checkpoint(tmp_path / "six.ckpt").layer.weight, saved["layer.weight"])
+    ckpt.convert(tmp_path / "part" / "step=4.ckpt", tmp_path / "four.ckpt", to="torch")
+    assert train(tmp_path / "stock", 6, str(tmp_path / "four.ckpt"), plugins=[]) == {4: expected[4], 5: expected[5]}

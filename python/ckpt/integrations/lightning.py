@@ -3,7 +3,9 @@
     trainer = Trainer(plugins=[RunCheckpointIO()], ...)
     trainer.fit(model, ckpt_path="checkpoints/epoch=3-step=400.ckpt")
 
-What Lightning passes must be tensors and plain values (strings, numbers, dict, list, tuple), as it is without custom objects.
+`LightningModule.load_from_checkpoint` asks no CheckpointIO and reads files only: `ckpt convert CHECKPOINT model.ckpt --to torch`
+writes one. What Lightning passes must be tensors and plain values (strings, numbers, dict, list, tuple), as it is without
+custom objects.
 """
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,9 +11,12 @@
 #include "format/model/scalar_json.hpp"
 #include "format/model/value_text.hpp"
 #include "format/text/json_writer.hpp"
+#include "format/universal/objects.hpp"
 
 namespace ckpt::c {
 namespace {
+
+constexpr std::size_t kMostPlainValues = 1'000'000;  // of one object
 
 void put_optional(json::Writer& out, std::string_view key, std::string_view text) {
   if (text.empty()) {
@@ -74,13 +78,29 @@ void put_user(json::Writer& out, const Map& map) {
   out.end_array();
 }
 
-void put_objects(json::Writer& out, const Map& map) {
+/// Whether it is made of plain values, at most `left` of them, which is reduced.
+bool is_plain(const Value& value, std::size_t& left, std::size_t depth = 1) {
+  if (left == 0 || depth > universal::kMaxObjectDepth) return false;
+  --left;
+  const auto is_plain_part = [&](const ValuePtr& part) { return part != nullptr && is_plain(*part, left, depth + 1); };
+  if (const auto* list = std::get_if<List>(&value.v)) return std::ranges::all_of(list->items, is_plain_part);
+  if (const auto* dict = std::get_if<Dict>(&value.v))
+    return std::ranges::all_of(
+        dict->items, [&](const auto& item) { return is_plain_part(item.first) && is_plain_part(item.second); });
+  return !std::holds_alternative<Opaque>(value.v) && !std::holds_alternative<TensorRef>(value.v);
+}
+
+Result<> put_objects(json::Writer& out, const Map& map) {
   out.key("objects").begin_array();
   for (const NamedObject& object : map.objects) {
     out.begin_object().member("name", universal::shown_text(object.name));
-    out.member("value", universal::shown_text(value_text(object.value, kListedValueBytes))).end_object();
+    out.member("value", universal::shown_text(value_text(object.value, kListedValueBytes)));
+    std::size_t left = kMostPlainValues;
+    if (is_plain(object.value, left)) CKPT_CHECK(universal::put_value(out.key("data"), object.value));
+    out.end_object();
   }
   out.end_array();
+  return {};
 }
 
 Result<std::string> description(const Checkpoint& checkpoint) {
@@ -97,7 +117,7 @@ Result<std::string> description(const Checkpoint& checkpoint) {
   put_ties(out, map);
   put_blobs(out, map);
   put_user(out, map);
-  put_objects(out, map);
+  CKPT_CHECK(put_objects(out, map));
   out.end_object();
   return text;
 }

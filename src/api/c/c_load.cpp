@@ -156,7 +156,7 @@ int ckpt_checkpoint_open(const char* path, const ckpt_options* options, ckpt_che
     CKPT_TRY(made->io, ckpt::open_io(ckpt::IoKind::automatic));
     const auto now = std::chrono::floor<ckpt::catalog::Duration>(std::chrono::system_clock::now());
     CKPT_TRY(const ckpt::FoundSource found, ckpt::newest_at(*made->io, path, now));
-    CKPT_TRY(made->checkpoint, ckpt::Checkpoint::open(*made->io, found.path));
+    CKPT_TRY(made->checkpoint, ckpt::Checkpoint::open(*made->io, found.path, true));
     *checkpoint = made.release();
     return {};
   });

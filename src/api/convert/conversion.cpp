@@ -97,6 +97,13 @@ std::string Conversion::make_id() const {
   return hasher.digest().hex();
 }
 
+/// Whether names and blobs of the source stay as they are stored.
+bool Conversion::copies_stored() const {
+  const bool renames = session_.rules != nullptr || !request_.strip_prefix.empty() || !request_.add_prefix.empty();
+  return options_.target->writer && options_.target->writer->copies_stored && request_.only.empty() &&
+         !request_.dtype && !renames;
+}
+
 Result<> Conversion::open() {
   const Format& target = *options_.target;
   CKPT_CHECK(check_options(request_, target));
@@ -116,7 +123,8 @@ Result<> Conversion::open() {
                                        .state_beside = !is_weights_alone(request_),
                                        .extras = takes_extras_,
                                        .ranks_apart = ranks_,
-                                       .assets = takes_extras_ ? request_.assets : std::string()}));
+                                       .assets = takes_extras_ ? request_.assets : std::string(),
+                                       .saved_trees = !copies_stored()}));
   source_ = std::make_unique<Source>(std::move(source));
   if (target.writer && target.writer->prepare != nullptr) target.writer->prepare(source_->map);
   CKPT_CHECK(check_complete());

@@ -52,6 +52,7 @@ class Conversion {
   Conversion(Session& session, const ConvertRequest& request, Options options);
 
   /// errors  as open_source, check_options; incomplete: the source, unless it is salvaged; unsupported: no tensors
+  bool copies_stored() const;
   Result<> open();
   /// errors  as ckpt::select, choose_extras
   Result<> select();

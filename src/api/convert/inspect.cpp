@@ -63,6 +63,7 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
                              .rules = session.rules,
                              .stop = session.stop,
                              .find_beside = true,
+                             .saved_trees = true,
                              .report_references = true});
   if (!opened) {
     if (opened.error().code != Errc::unsupported) return fail(std::move(opened).error());
@@ -141,9 +142,11 @@ Result<InspectReport> inspect(Session& session, const std::string& path, const s
 }
 
 Result<ListReport> list_tensors(Session& session, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source,
-           open_source(session.io, path, from,
-                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
+  CKPT_TRY(
+      const Source source,
+      open_source(
+          session.io, path, from,
+          {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop, .saved_trees = true}));
   ListReport report{.format = source.map.format};
   for (const Tensor& tensor : source.map.tensors) {
     CKPT_TRY(const std::uint64_t bytes, tensor_bytes(tensor.dtype, tensor.shape));
@@ -166,7 +169,7 @@ Result<ListReport> list_tensors(Session& session, const std::string& path, const
 }
 
 Result<std::vector<std::string>> tensor_names(Io& io, const std::string& path, const std::string& from) {
-  CKPT_TRY(const Source source, open_source(io, path, from, {.lease = false}));
+  CKPT_TRY(const Source source, open_source(io, path, from, {.lease = false, .saved_trees = true}));
   std::vector<std::string> out;
   for (const Tensor& tensor : source.map.tensors) out.push_back(tensor.name);
   for (const Alias& alias : source.map.aliases) out.push_back(alias.name);

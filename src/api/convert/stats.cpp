@@ -270,9 +270,11 @@ Result<StatsReport> stats_of(Session& session, const Source& source, const Stats
 
 Result<StatsReport> stats(Session& session, const StatsRequest& request) {
   const auto start = std::chrono::steady_clock::now();
-  CKPT_TRY(const Source source,
-           open_source(session.io, request.path, request.from,
-                       {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop}));
+  CKPT_TRY(
+      const Source source,
+      open_source(
+          session.io, request.path, request.from,
+          {.metadata_limit = session.memory_bytes, .rules = session.rules, .stop = session.stop, .saved_trees = true}));
   for (const Finding& finding : source.map.findings)
     if (finding.severity == Severity::incomplete || finding.severity == Severity::damage)
       return fail(

@@ -65,7 +65,8 @@ class Verifier {
                               {.metadata_limit = session_.memory_bytes,
                                .rules = request_.against.empty() ? session_.rules : nullptr,
                                .stop = session_.stop,
-                               .find_beside = !request_.quick});
+                               .find_beside = !request_.quick,
+                               .saved_trees = !request_.against.empty()});
     if (!opened) return unread(std::move(opened).error());
     const Source source = *std::move(opened);
     auto checked = check(source);
@@ -251,9 +252,9 @@ class Verifier {
   }
 
   Result<> against(const Source& source) {
-    auto opened =
-        open_source(session_.io, request_.against, "",
-                    {.metadata_limit = session_.memory_bytes, .rules = session_.rules, .stop = session_.stop});
+    auto opened = open_source(
+        session_.io, request_.against, "",
+        {.metadata_limit = session_.memory_bytes, .rules = session_.rules, .stop = session_.stop, .saved_trees = true});
     if (!opened) return of_other(std::move(opened).error());
     const Source other = *std::move(opened);
     if (auto covered = check_coverage(other.map, all_tensors(other.map)); !covered)

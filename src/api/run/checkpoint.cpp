@@ -17,10 +17,10 @@ Error refuse(Errc code, const std::string& name, std::string reason) {
 
 }  // namespace
 
-Result<std::unique_ptr<Checkpoint>> Checkpoint::open(Io& io, const std::string& path) {
+Result<std::unique_ptr<Checkpoint>> Checkpoint::open(Io& io, const std::string& path, bool saved_trees) {
   auto checkpoint = std::make_unique<Checkpoint>();
   checkpoint->path_ = path;
-  CKPT_TRY(checkpoint->source_, open_source(io, path, "", {}));
+  CKPT_TRY(checkpoint->source_, open_source(io, path, "", {.saved_trees = saved_trees}));
   const Map& map = checkpoint->map();
   for (std::uint32_t i = 0; i < map.tensors.size(); ++i) checkpoint->by_name_.emplace(map.tensors[i].name, i);
   for (const Alias& alias : map.aliases) {

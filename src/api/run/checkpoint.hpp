@@ -31,8 +31,9 @@ struct NamedRead {
 /// A committed checkpoint, open for reading: its lease is held while this lives. Of any format that is read.
 class Checkpoint {
  public:
-  /// errors  as open_source
-  static Result<std::unique_ptr<Checkpoint>> open(Io& io, const std::string& path);
+  /// saved_trees  as of ReadOptions in convert
+  /// errors       as open_source
+  static Result<std::unique_ptr<Checkpoint>> open(Io& io, const std::string& path, bool saved_trees = false);
 
   const std::string& path() const { return path_; }
   const Map& map() const { return source_.map; }

@@ -15,7 +15,7 @@ namespace {
 struct OpenRuns {
   std::mutex mutex;
   std::vector<const ExitReport*> reports;  // guarded by mutex
-  pid_t process = 0;                       // a forked child's exit says nothing about its parent's saves
+  pid_t process = 0;                       // that opened one last: a forked child that opened none has nothing to say
 };
 
 OpenRuns& open_runs() {
@@ -36,12 +36,12 @@ void report_all() {
 }  // namespace
 
 ExitReport::ExitReport(std::string run_directory, bool reports)
-    : run_directory_(std::move(run_directory)), reports_(reports) {
+    : run_directory_(std::move(run_directory)), reports_(reports), process_(::getpid()) {
   static const int registered = std::atexit(report_all);
   static_cast<void>(registered);  // refused: the exit is silent
   OpenRuns& runs = open_runs();
   const std::scoped_lock lock(runs.mutex);
-  runs.process = ::getpid();
+  runs.process = process_;
   runs.reports.push_back(this);
 }
 
@@ -75,6 +75,7 @@ void ExitReport::add(std::uint64_t step, std::shared_ptr<const PendingSave> save
 }
 
 std::string ExitReport::text() const {
+  if (::getpid() != process_) return "";  // and its lock may be held by a thread that is not in this process
   const std::scoped_lock lock(mutex_);
   std::string out;
   for (Save each : saves_) {

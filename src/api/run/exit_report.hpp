@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -21,7 +23,8 @@ class ExitReport {
   ExitReport& operator=(const ExitReport&) = delete;
 
   void add(std::uint64_t step, std::shared_ptr<const PendingSave> save);
-  /// One sentence, without the line's end; empty where all is well.
+  /// One sentence, without the line's end; empty where all is well, and in a forked child, whose end says nothing about
+  /// its parent's saves.
   std::string text() const;
 
  private:
@@ -36,6 +39,7 @@ class ExitReport {
 
   const std::string run_directory_;
   const bool reports_;
+  const pid_t process_;
   mutable std::mutex mutex_;
   std::vector<Save> saves_{};  // guarded by mutex_
 };

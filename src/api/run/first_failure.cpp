@@ -9,7 +9,7 @@ std::function<void(const std::string& text)> first_failure_on_stderr(std::functi
   return [is_reported_here = std::move(is_reported_here), reported = false](const std::string& text) mutable {
     if (reported || !is_reported_here()) return;
     reported = true;
-    std::fprintf(stderr, "ckpt: %s (set a log callback in the options to see all failures)\n", text.c_str());
+    std::fprintf(stderr, "ckpt: %s (only the first failure of a run is printed)\n", text.c_str());
   };
 }
 

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "convert/several_checkpoints.hpp"
-#include "convert/torch/names.hpp"
+#include "convert/unique_names.hpp"
 #include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/text/utf8.hpp"

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "convert/optimizer_roles.hpp"
-#include "convert/torch/names.hpp"
 #include "convert/torch/state_tree.hpp"
 #include "convert/torch_archive.hpp"
+#include "convert/unique_names.hpp"
 #include "engine/io/io.hpp"
 #include "format/hash.hpp"
 #include "format/model/model.hpp"

@@ -26,6 +26,7 @@ Format universal_format() {
           .writer = FormatWriter{.lay_out = universal::lay_out,
                                  .extras = KeepsExtras::inside,
                                  .holds_blobs = true,
+                                 .copies_stored = true,
                                  .refers = true,
                                  .tensor_memory = 450},
           .hashes = universal::stored_hashes};

@@ -8,6 +8,7 @@
 #include "convert/universal/checkpoint.hpp"
 #include "convert/universal/layout_index.hpp"
 #include "convert/universal/referenced_files.hpp"
+#include "convert/universal/saved_tree.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/model/chunk_form.hpp"
 #include "format/universal/format_check.hpp"
@@ -139,6 +140,10 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   map.hashes.leaves = std::move(checkpoint.sums.leaves);
   map.files = std::move(checkpoint.files);
   CKPT_CHECK(add_referenced_files(io, root, manifest.references, options.report_references, map));
+  if (options.saved_trees && checkpoint.missing.empty()) {
+    auto shown = show_saved_tree(io, root, options.metadata_limit, map);
+    if (!shown && !(options.salvage && shown.error().code == Errc::checksum)) return fail(std::move(shown).error());
+  }
   return map;
 }
 

@@ -49,7 +49,8 @@ class Ring {
       reason = -returned;
       if (reason != EINVAL) break;  // refused altogether, not for its flags
     }
-    return fail(Errc::unsupported, "io_uring: set up: " + system_reason(reason));
+    const bool lacks_descriptors = reason == EMFILE || reason == ENFILE;
+    return fail(lacks_descriptors ? Errc::io : Errc::unsupported, "io_uring: set up: " + system_reason(reason));
   }
   ~Ring() {
     if (open_) ::io_uring_queue_exit(&ring_);

@@ -10,6 +10,7 @@
 #include "format/hash.hpp"
 #include "format/model/model.hpp"
 #include "format/result.hpp"
+#include "format/text/json_writer.hpp"
 
 namespace ckpt::universal {
 
@@ -30,6 +31,10 @@ using Renamed = std::unordered_map<std::string, std::string>;
 /// renamed.
 /// errors  refused: more values than kMaxObjectValues; unsupported: nested deeper than kMaxObjectDepth
 Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed = {});
+
+/// One value in the form of objects.json.
+/// errors  as build_objects
+Result<> put_value(json::Writer& out, const Value& value);
 
 /// Reads objects.json.
 /// errors   those of checks 47, 48 and 50 to 52 of FORMAT.md section 10

@@ -135,6 +135,10 @@ class ValueWriter {
 
 }  // namespace
 
+Result<> put_value(json::Writer& out, const Value& value) {
+  return ValueWriter(out, {}).write(value);
+}
+
 Result<std::string> build_objects(const Hash128& id, std::span<const NamedObject> objects, const Renamed& renamed) {
   std::string text;
   json::Writer out(text);

@@ -1,4 +1,4 @@
-#include "convert/torch/names.hpp"
+#include "convert/unique_names.hpp"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 
 #include "format/text/utf8.hpp"
 
-namespace ckpt::torch {
+namespace ckpt {
 namespace {
 
 constexpr int kRounds = 8;
@@ -88,4 +88,4 @@ Result<std::vector<std::string>> unique_names(std::span<const Nameless> items) {
   return names;
 }
 
-}  // namespace ckpt::torch
+}  // namespace ckpt

@@ -7,7 +7,7 @@
 #include "format/model/value.hpp"
 #include "format/result.hpp"
 
-namespace ckpt::torch {
+namespace ckpt {
 
 /// An entry that needs a unique name in a map.
 struct Nameless {
@@ -22,4 +22,4 @@ struct Nameless {
 /// corrupt: two have one path
 Result<std::vector<std::string>> unique_names(std::span<const Nameless> items);
 
-}  // namespace ckpt::torch
+}  // namespace ckpt
