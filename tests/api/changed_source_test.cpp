@@ -160,7 +160,7 @@ TEST_P(ChangedSource, IsOldOrNewOrRefused) {
     kOld.put(disk, "/copy");
     const auto plan = std::make_shared<FaultPlan>();
     const auto io = make_fault_io(disk.io(), plan);
-    plan->call_at(n, [&, &how = change] { how.carry_out(disk); });
+    plan->call_at(n, [&, &how = change] { disk.at_once([&] { how.carry_out(disk); }); });
     SCOPED_TRACE("operation " + std::to_string(n));
     const auto seen = verb.run(*io, disk);
     operations = std::max(operations, plan->operation_count());  // a refused one ends early

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ class MemoryDisk {
   std::vector<std::string> tree() const;
   /// A file's bytes; "(none)" if there is no such file.
   std::string text(const std::string& path) const;
+  /// Other threads see all of a change or nothing.
+  void at_once(const std::function<void()>& change);
   /// Makes a durable file, with its directories.
   void put(const std::string& path, std::string bytes);
   /// Gives a file a second name, durable.

@@ -218,6 +218,11 @@ std::uint64_t MemoryDisk::inode(const std::string& path) const {
   return node ? node->inode : 0;
 }
 
+void MemoryDisk::at_once(const std::function<void()>& change) {
+  const std::lock_guard held(state_->mutex);
+  change();
+}
+
 void MemoryDisk::put(const std::string& path, std::string bytes) {
   const std::lock_guard held(state_->mutex);
   MemoryNodePtr directory = state_->root;

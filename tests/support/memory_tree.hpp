@@ -39,7 +39,7 @@ struct MemoryDisk::State {
   explicit State(Options chosen);
 
   const Options options;
-  std::mutex mutex;
+  std::recursive_mutex mutex;  // so that a test may make several changes at once
   // All below guarded by mutex.
   MemoryNodePtr root;
   std::uint64_t next_inode = 1;
