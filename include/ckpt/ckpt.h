@@ -264,7 +264,9 @@ typedef struct ckpt_parts {
   const uint64_t* extents;
   const void* const* data; /* of each part, dense, row-major */
   const uint64_t* bytes;   /* of each part */
+  const uint8_t* roles;    /* of each tensor: one of these; NULL: all are parameters */
 } ckpt_parts;
+enum { CKPT_PARAM = 0, CKPT_BUFFER = 1, CKPT_SLOT = 2 };
 /* ckpt_add_part for many parts in one call, for callers whose calls are slow. Stops at the first part that is refused. */
 int ckpt_add_parts(ckpt_save* save, const ckpt_parts* parts);
 /* Adds opaque bytes, which the library never interprets. The memory must not change until commit returns. Blobs of the

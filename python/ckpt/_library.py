@@ -18,7 +18,8 @@ LIBRARY = "libckpt.so.1"
 
 class PartsStruct(Structure):
     _fields_ = [("size", c_uint64), ("count", c_uint64), ("names", c_char_p), ("dtypes", c_char_p), ("ndims", c_void_p),
-                ("shapes", c_void_p), ("offsets", c_void_p), ("extents", c_void_p), ("data", c_void_p), ("bytes", c_void_p)]
+                ("shapes", c_void_p), ("offsets", c_void_p), ("extents", c_void_p), ("data", c_void_p), ("bytes", c_void_p),
+                ("roles", c_void_p)]
 
 
 class OptionsStruct(Structure):

@@ -39,7 +39,7 @@ class Loading:
 
     def __init__(self, checkpoint: Checkpoint, into: Any) -> None:
         self._checkpoint = checkpoint
-        self._stored = checkpoint._stored
+        self._stored, self._dropped = checkpoint._stored.without_absent(checkpoint._tensors)
         self._tree = self._new_tree() if into is None else into
         self._flat = _tree.flatten(self._tree)
         names = {**self._flat.arrays, **self._flat.values}
@@ -53,6 +53,9 @@ class Loading:
         self._targets = self._make_targets()
 
     def _new_tree(self) -> Any:
+        if self._dropped:
+            raise errors.not_found(f"step {self._checkpoint.info.step} lacks {_some(self._dropped)}", tensor=self._dropped[0],
+                                   hint="its optimizer state was dropped: load the rest with into= and strict=False, or by ckpt.open")
         libraries = self._stored.libraries
         made: Dict[str, Any] = {}
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
+import re
 import sys
 from array import array
 from ctypes import byref, c_void_p
@@ -21,6 +22,10 @@ from . import _arrays, _device, _dtypes, _library, _shares, _tree
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 _CONTAINERS = (dict, list, tuple)
+_PARAM, _SLOT = 0, 2  # CKPT_PARAM, CKPT_SLOT
+# Names of tensors that a policy may drop with the optimizer. By the name alone, so that ranks agree; a module's own name is one part
+# of it, whose dots are escaped. What an optimizer has under other keys counts as a weight.
+_OPTIMIZER_STATE = re.compile(r"(?:[^.]*\.){0,3}optim(?:izers?)?(?:_states?)?\.(?:[^.]*\.)?state\.", re.IGNORECASE).match
 Other = Tuple[str, _arrays.Kind, List[_arrays.Part]]
 
 
@@ -55,10 +60,11 @@ class Table:
         self._texts = ["\0".join(each).encode() for each in (names, [kind.dtype for kind in kinds])]
         self._numbers = [array("I", [len(kind.shape) for kind in kinds]), shapes, offsets, extents]
         self._nbytes = array("Q", nbytes)
+        self._roles = array("B", [_SLOT if _OPTIMIZER_STATE(name) else _PARAM for name in names])
 
     def struct(self, addresses: Any) -> _library.PartsStruct:
         """The C structure. It points into the table and to `addresses`, an array of uint64: keep both alive."""
-        pointers = [each.buffer_info()[0] if each else None for each in (*self._numbers, addresses, self._nbytes)]
+        pointers = [each.buffer_info()[0] if each else None for each in (*self._numbers, addresses, self._nbytes, self._roles)]
         return _library.PartsStruct(ctypes.sizeof(_library.PartsStruct), self._count, *self._texts, *pointers)
 
 

@@ -15,7 +15,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, List, Tuple
 
 from . import _arrays, _jax, errors
 
@@ -231,6 +231,14 @@ class Stored:
     values: Dict[str, Any] = field(default_factory=dict)
     libraries: Dict[str, str] = field(default_factory=dict)
     node: Any = None
+
+    def without_absent(self, present: Container[str]) -> Tuple[Stored, List[str]]:
+        """The same without tensors that are not `present`, and the names of these."""
+        absent = [name for name, tensor in self.tensors.items() if tensor not in present]
+        if not absent:
+            return self, absent
+        kept = {name: tensor for name, tensor in self.tensors.items() if tensor in present}
+        return Stored(kept, self.values, self.libraries, self.node), absent
 
     @property
     def ties(self) -> Dict[str, str]:

@@ -88,6 +88,6 @@ def unsupported(message: str, *, tensor: Optional[str] = None, hint: Optional[st
     return Unsupported(message, id="CKPT-E1200", code=12, tensor=tensor, hint=hint)
 
 
-def not_found(message: str, *, tensor: Optional[str] = None) -> NotFound:
+def not_found(message: str, *, tensor: Optional[str] = None, hint: Optional[str] = None) -> NotFound:
     """A name that does not exist."""
-    return NotFound(message, id="CKPT-E1000", code=10, tensor=tensor)
+    return NotFound(message, id="CKPT-E1000", code=10, tensor=tensor, hint=hint)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -194,6 +195,8 @@ TEST_F(CApi, ManyPartsAreAddedInOneCallWholeOrAsBoxes) {
                    .shapes = shapes,
                    .data = data,
                    .bytes = bytes};
+  const std::uint8_t roles[3] = {CKPT_PARAM, CKPT_SLOT, CKPT_BUFFER};
+  whole.roles = roles;
   ckpt_save* save = begin(run, 1);
   ASSERT_EQ(ckpt_add_parts(save, &whole), 0) << why();
   const std::uint32_t two[2] = {2, 2};
@@ -226,6 +229,13 @@ TEST_F(CApi, ManyPartsAreAddedInOneCallWholeOrAsBoxes) {
   EXPECT_EQ(read[0], 4);
   ASSERT_EQ(ckpt_read_into(checkpoint, "c", nullptr, nullptr, 0, read, 8), 0) << why();
   EXPECT_EQ(read[1], 5);
+  const char* document = nullptr;
+  ASSERT_EQ(ckpt_checkpoint_json(checkpoint, &document), 0) << why();
+  std::string found;
+  const auto parsed = nlohmann::json::parse(document);
+  for (const auto& tensor : parsed["tensors"])
+    found += tensor["name"].get<std::string>() + " " + tensor["role"].get<std::string>() + ",";
+  EXPECT_EQ(found, "a param,b param,c buffer,scalar slot,");
   ckpt_checkpoint_free(checkpoint);
 
   // What one part lacks fails the whole save.
@@ -234,6 +244,12 @@ TEST_F(CApi, ManyPartsAreAddedInOneCallWholeOrAsBoxes) {
   save = begin(run, 2);
   EXPECT_EQ(ckpt_add_parts(save, &whole), 2);
   EXPECT_NE(why().find("\"tensor\":\"c\""), std::string::npos) << why();
+  EXPECT_EQ(ckpt_commit(save, nullptr), 2);
+  const std::uint8_t no_roles[3] = {CKPT_PARAM, CKPT_SLOT, CKPT_SLOT + 1};
+  whole.bytes = bytes;
+  whole.roles = no_roles;
+  save = begin(run, 2);
+  EXPECT_EQ(ckpt_add_parts(save, &whole), 2);
   EXPECT_EQ(ckpt_commit(save, nullptr), 2);
   save = begin(run, 2);
   boxes.extents = nullptr;

@@ -3,6 +3,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 import warnings
 
 import ckpt
@@ -147,3 +148,42 @@ def test_nothing_is_deleted_before_a_newer_save_is_durable(run_path):
 def test_a_rank_applies_them_for_all(tmp_path):
     job("run_job.py", "keep", tmp_path, 2)
     assert steps(tmp_path / "kept") == [5, 6]
+
+
+@pytest.mark.parametrize("name, is_slot", [
+    ("optimizer.state.0.exp_avg", True), ("optim.state.w.step", True), ("optimizer_states.0.state.1.exp_avg", True), ("app.optimizers.0.state.3.m", True),
+    ("a.b.c.Optimizer.state.x", True), ("a.b.c.d.optimizer.state.x", False), ("model.optimizer%2Estate%2Ew", False), ("optimal.state.w", False),
+    ("optimizer.state", False), ("state.0.exp_avg", False), ("model.state.w", False)])
+def test_what_counts_as_optimizer_state(name, is_slot):
+    from ckpt import _saving
+    assert bool(_saving._OPTIMIZER_STATE(name)) == is_slot
+
+
+def test_old_checkpoints_are_reduced_to_their_weights(tmp_path):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "ckpt.toml").write_text('[[rule]]\nruns = "*"\nkeep = { last = 9 }\ndrop_optimizer_after = "1s"\n')
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    tree = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": 1}
+    with ckpt.Run(tmp_path / "run") as run:
+        for step in (1, 2, 3):
+            run.save(step, tree)
+    time.sleep(1.1)
+    assert ckpt.prune(store=tmp_path, apply=True, yes=True).demoted == 2
+    with ckpt.Run(tmp_path / "run") as run:
+        with pytest.raises(ckpt.NotFound, match=r"(?s)step 1 lacks optimizer\.state\.0\.step, .*optimizer state was dropped"):
+            run.load(1)
+        into = {"model": {name: torch.zeros_like(value) for name, value in model.state_dict().items()}, "step": 0}
+        report = run.load(1, into=into, strict=False)
+        assert torch.equal(into["model"]["0.weight"], model.state_dict()["0.weight"]) and into["step"] == 1 and not report.missing
+        with pytest.raises(ckpt.NotFound, match="lacks optimizer.state.0"):
+            run.load(1, into=tree)
+        assert run.load(3).tree["optimizer"]["state"].keys() == {0, 1}
+    old = next(tmp_path.glob("run/step-000000001.g*"))
+    with ckpt.open(old) as checkpoint:
+        assert sorted(checkpoint.torch("model.")) == ["0.bias", "0.weight"] and len(checkpoint) == 2
+    ckpt.convert(old, tmp_path / "old.pt")
+    loaded = torch.load(tmp_path / "old.pt", weights_only=True)
+    assert torch.equal(loaded["model"]["0.weight"], model.state_dict()["0.weight"]) and loaded["step"] == 1

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <cstring>
 #include <string_view>
 
@@ -149,6 +150,11 @@ Result<> add_parts(Saver& saver, const ckpt_parts& parts) {
     const ckpt_tensor tensor{
         .size = sizeof tensor, .name = name, .dtype = dtype, .shape = parts.shapes + at, .ndim = ndim};
     CKPT_TRY(Tensor described, tensor_of(&tensor));
+    if (parts.roles != nullptr) {
+      constexpr std::array<Role, 3> kRoles{Role::param, Role::buffer, Role::slot};  // by CKPT_PARAM and so on
+      if (parts.roles[i] >= kRoles.size()) return fail(Errc::usage, fmt::format("{}: no such role", described.name));
+      described.role = kRoles[parts.roles[i]];
+    }
     const Shape origin(whole ? ndim : 0, 0);
     const uint64_t* offset = whole ? origin.data() : parts.offsets + at;
     const uint64_t* extent = (whole ? parts.shapes : parts.extents) + at;
