@@ -7,6 +7,7 @@
 
 #include "convert/formats.hpp"
 #include "convert/open_source.hpp"
+#include "convert/universal/saved_tree.hpp"
 #include "format/model/same_value.hpp"
 #include "support/golden.hpp"
 #include "support/temp_dir.hpp"
@@ -100,6 +101,46 @@ TEST_P(SavedTree, DamageInTheTreeIsFound) {
   const auto salvaged = open_source(*io_, root, "", {.salvage = true, .saved_trees = true});
   ASSERT_TRUE(salvaged.has_value()) << salvaged.error().message;
   find_tensor(salvaged->map, "model.body%2E0%2Eweight");
+}
+
+/// With another blob of the tree's name, through the universal format: as another format's item may have.
+TEST_P(SavedTree, AnotherBlobOfThatNameIsABlob) {
+  Map map = opened(root_, false);
+  const std::size_t blob = find_tensor(map, std::string(kBlob));
+  const auto shown = [&](Map changed) {
+    EXPECT_TRUE(universal::show_saved_tree(*io_, root_, UINT64_MAX, changed).has_value());
+    return changed;
+  };
+  EXPECT_NE(shown(map).tensors.size(), map.tensors.size());
+  Map shorter = map;  // the length of its text is wrong
+  shorter.tensors[blob].shape = {map.tensors[blob].shape[0] - 1};
+  Map fewer = map;  // it does not name this tensor
+  fewer.tensors[find_tensor(map, "a%2Eb")].name = "c";
+  for (const Map& each : {shorter, fewer}) {
+    const Map seen = shown(each);
+    EXPECT_EQ(seen.tensors.size(), map.tensors.size());
+    ASSERT_EQ(seen.findings.size(), 1U);
+    EXPECT_NE(seen.findings[0].text.find("shown as stored"), std::string::npos) << seen.findings[0].text;
+  }
+  Map converted = map;
+  converted.origin = "dcp";
+  EXPECT_EQ(shown(converted).tensors.size(), map.tensors.size());
+  EXPECT_TRUE(shown(converted).findings.empty());
+}
+
+TEST_P(SavedTree, FilesOfTheModelStayBlobs) {
+  Map map = opened(root_, false);
+  const std::size_t other = find_tensor(map, "a.b");
+  map.tensors[other].role = Role::blob;
+  map.tensors[other].name = "extras/config.json";
+  map.extras.push_back({"config.json", static_cast<std::uint32_t>(other)});
+  const std::size_t tensors = map.tensors.size();
+  ASSERT_TRUE(universal::show_saved_tree(*io_, root_, UINT64_MAX, map).has_value());
+  ASSERT_EQ(map.tensors.size(), tensors - 1);
+  const Tensor& extra = map.tensors[map.extras.at(0).tensor];
+  EXPECT_EQ(extra.name, "extras/config.json");
+  EXPECT_TRUE(extra.path.empty() && extra.role == Role::blob);
+  EXPECT_EQ(gather(map, root_, map.extras[0].tensor).bytes, gather(opened(root_, false), root_, other).bytes);
 }
 
 TEST_P(SavedTree, ATreeThatDoesNotFitTheMemoryIsRefused) {

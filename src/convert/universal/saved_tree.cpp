@@ -1,5 +1,7 @@
 #include "convert/universal/saved_tree.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -15,7 +17,6 @@
 #include "engine/run/checks.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/model/reordered_index.hpp"
-#include "format/text/error_context.hpp"
 #include "format/text/name_list.hpp"
 #include "format/universal/python_tree.hpp"
 #include "format/universal/sums.hpp"
@@ -172,7 +173,9 @@ ValuePtr renamed(const ValuePtr& value, const std::unordered_map<std::string, st
 
 class SavedTree {
  public:
-  SavedTree(Map& map, ValuePtr root) : map_(map), root_(std::move(root)), leaves_(root_) {
+  /// blob  the tensor that holds the tree
+  SavedTree(Map& map, std::uint32_t blob, ValuePtr root)
+      : map_(map), blob_(blob), root_(std::move(root)), leaves_(root_) {
     for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) rows_.emplace(map_.tensors[i].name, i);
     for (const Alias& alias : map_.aliases) {
       if (const auto target = rows_.find(alias.target); target != rows_.end())
@@ -182,7 +185,8 @@ class SavedTree {
 
   Result<> show() {
     sort_leaves();
-    if (tensors_.size() + 1 != map_.tensors.size()) return {};  // of another checkpoint, whose blob was kept
+    add_blobs();
+    if (tensors_.size() + 1 != map_.tensors.size()) return fail(Errc::corrupt, "it lacks tensors of the checkpoint");
     std::vector<Nameless> nameless;
     for (const auto* some : {&tensors_, &ties_}) {
       for (const Named& one : *some) nameless.push_back({.path = one.path});
@@ -193,6 +197,8 @@ class SavedTree {
     name(tensors, names);
     std::vector<std::uint32_t> order;
     for (const Named& one : tensors_) order.push_back(one.row);
+    for (Extra& extra : map_.extras)
+      extra.tensor = static_cast<std::uint32_t>(std::ranges::find(order, extra.tensor) - order.begin());
     map_.index = std::make_shared<ReorderedIndex>(std::move(map_.index), std::move(order));
     map_.tensors = std::move(tensors);
     map_.nested = true;
@@ -227,6 +233,14 @@ class SavedTree {
     }
   }
 
+  /// Files of the model that go with a copy, after the tensors of the tree.
+  void add_blobs() {
+    in_tree_ = tensors_.size();
+    for (std::uint32_t i = 0; i < map_.tensors.size(); ++i) {
+      if (i != blob_ && map_.tensors[i].role == Role::blob) tensors_.push_back({i, {map_.tensors[i].name}});
+    }
+  }
+
   /// By the names inside the tree.
   std::vector<Tensor> with_roles() const {
     std::vector<Tensor> out;
@@ -256,7 +270,7 @@ class SavedTree {
       if (const auto found = by_path.find(tensors[i].parameter); found != by_path.end())
         tensors[i].parameter = found->second;
       tensors[i].name = names[i];
-      tensors[i].path = kept_path(names[i], tensors_[i].path);
+      if (i < in_tree_) tensors[i].path = kept_path(names[i], tensors_[i].path);
       new_names_.emplace(tensors_[i].row, names[i]);
     }
     map_.aliases.clear();
@@ -288,10 +302,12 @@ class SavedTree {
   }
 
   Map& map_;
+  const std::uint32_t blob_;
   const ValuePtr root_;
   Leaves leaves_;
   std::unordered_map<std::string, std::uint32_t> rows_{};  ///< of the map of before, by all names
   std::vector<Named> tensors_{};
+  std::size_t in_tree_ = 0;  ///< of tensors_
   std::vector<Named> ties_{};
   std::vector<NamedObject> objects_{};
   std::vector<std::string> absent_{};
@@ -302,18 +318,29 @@ class SavedTree {
 
 Result<> show_saved_tree(Io& io, const std::string& root, std::uint64_t limit, Map& map) {
   const auto blob = std::ranges::find(map.tensors, kPythonTree, &Tensor::name);
-  if (blob == map.tensors.end() || blob->role != Role::blob || !map.extras.empty()) return {};
+  const bool is_converted = !map.origin.empty() && map.origin != map.format;  // a blob of that name is the source's own
+  if (blob == map.tensors.end() || blob->role != Role::blob || is_converted) return {};
   const auto number = static_cast<std::uint32_t>(blob - map.tensors.begin());
   const std::uint64_t bytes = volume(blob->shape);
   const std::string name = join_path(root, kPythonTree);
   const std::uint64_t parsed = memory_for(bytes, MetadataCost::python_tree);
   if (parsed > limit) return fail(over_metadata_limit(name, bytes, parsed, limit));
   CKPT_TRY(const std::string text, read_blob(io, root, map, number));
-  auto tree = parse_python_tree(text);
-  if (!tree) return fail(with_file(with_context(std::move(tree).error(), name), root));
-  if (const std::uint64_t needed = parsed + Leaves::memory_for(**tree); needed > limit)
-    return fail(over_metadata_limit(name, bytes, needed, limit));
-  return SavedTree(map, *std::move(tree)).show();
+  const auto show = [&]() -> Result<> {
+    CKPT_TRY(ValuePtr tree, parse_python_tree(text));
+    if (const std::uint64_t needed = parsed + Leaves::memory_for(*tree); needed > limit)
+      return fail(over_metadata_limit(name, bytes, needed, limit));
+    return SavedTree(map, number, std::move(tree)).show();
+  };
+  auto shown = show();
+  if (shown) return {};
+  if (shown.error().code != Errc::corrupt) return fail(with_file(std::move(shown).error(), root));
+  map.findings.push_back({.severity = Severity::warning,
+                          .text = fmt::format("{} is not what Run.save of the Python package writes ({}): names and "
+                                              "roles are shown as stored",
+                                              kPythonTree, shown.error().message),
+                          .file = root});
+  return {};
 }
 
 }  // namespace ckpt::universal
