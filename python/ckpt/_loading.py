@@ -42,6 +42,8 @@ class Loading:
         self._stored, self._dropped = checkpoint._stored.without_absent(checkpoint._tensors)
         self._tree = self._new_tree() if into is None else into
         self._flat = _tree.flatten(self._tree)
+        if self._stored.node is None:
+            self._stored = self._stored.of_paths(self._flat, checkpoint.objects)
         names = {**self._flat.arrays, **self._flat.values}
         stored = {**self._stored.tensors, **self._stored.values}
         self._missing = [name for name in names if name not in stored]

@@ -11,21 +11,17 @@ from __future__ import annotations
 import ctypes
 import itertools
 import operator
-import re
 import sys
 from array import array
 from ctypes import byref, c_void_p
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 from . import _arrays, _device, _dtypes, _library, _shares, _tree
 
 _PLAIN = frozenset((bool, int, float, str, type(None)))
 _CONTAINERS = (dict, list, tuple)
 _PARAM, _SLOT = 0, 2  # CKPT_PARAM, CKPT_SLOT
-# Names of tensors that a policy may drop with the optimizer. By the name alone, so that ranks agree; a module's own name is one part
-# of it, whose dots are escaped. What an optimizer has under other keys counts as a weight.
-_OPTIMIZER_STATE = re.compile(r"(?:[^.]*\.){0,3}optim(?:izers?)?(?:_states?)?\.(?:[^.]*\.)?state\.", re.IGNORECASE).match
 Other = Tuple[str, _arrays.Kind, List[_arrays.Part]]
 
 
@@ -37,6 +33,7 @@ class Content:
     addresses  of these
     others     other arrays: name, kind, and the parts that are added
     text       the tree as JSON
+    slots      names that are optimizer state
     owners     keep the memory of `addresses` alive
     """
 
@@ -44,13 +41,15 @@ class Content:
     addresses: Any
     others: List[Other]
     text: str
+    slots: Container[str]
     owners: Any
 
 
 class Table:
     """Names, dtypes and shapes of parts as ckpt_add_parts takes them: whole arrays, or boxes."""
 
-    def __init__(self, names: Sequence[str], kinds: Sequence[_arrays.Kind], boxes: Sequence[_arrays.Part] = ()) -> None:
+    def __init__(self, names: Sequence[str], kinds: Sequence[_arrays.Kind], slots: Container[str], boxes: Sequence[_arrays.Part] = ()) -> None:
+        """slots   the names that are optimizer state"""
         sizes = {id(kind): _dtypes.size_bytes(kind.dtype, kind.shape) for kind in {id(kind): kind for kind in kinds}.values()}
         shapes, offsets, extents = (array("Q", itertools.chain.from_iterable(each)) for each in (
             [kind.shape for kind in kinds], [box.offset for box in boxes], [box.extent for box in boxes]))
@@ -60,7 +59,7 @@ class Table:
         self._texts = ["\0".join(each).encode() for each in (names, [kind.dtype for kind in kinds])]
         self._numbers = [array("I", [len(kind.shape) for kind in kinds]), shapes, offsets, extents]
         self._nbytes = array("Q", nbytes)
-        self._roles = array("B", [_SLOT if _OPTIMIZER_STATE(name) else _PARAM for name in names])
+        self._roles = array("B", [_SLOT if name in slots else _PARAM for name in names])
 
     def struct(self, addresses: Any) -> _library.PartsStruct:
         """The C structure. It points into the table and to `addresses`, an array of uint64: keep both alive."""
@@ -264,15 +263,17 @@ class Plan:
         self._ties = _ties(self._addresses, self._ids)
         self._parts: Optional[Dict[str, List[int]]] = None
         if description is None:
-            self.assign({name: [] for name in flat.arrays if name not in flat.ties})
+            self.assign({name: [] for name in flat.arrays if name not in flat.ties}, flat.slots)
 
-    def assign(self, parts: Dict[str, List[int]]) -> None:
-        """What is added, by name: the indices of the parts of arrays; without indices all of them."""
+    def assign(self, parts: Dict[str, List[int]], slots: Set[str]) -> None:
+        """What is added, by name: the indices of the parts of arrays; without indices all of them. `slots`: what of it is optimizer
+        state."""
         if self._parts is not parts:
-            self._parts = parts
+            self._parts, self._slots = parts, slots
             is_added = [name in parts for name in self._names]
             self._is_added = bytes(is_added)
-            self._table = Table(list(itertools.compress(self._names, is_added)), list(itertools.compress(self._kinds, is_added)))
+            self._table = Table(list(itertools.compress(self._names, is_added)), list(itertools.compress(self._kinds, is_added)),
+                                slots)
 
     @staticmethod
     def is_possible(flat: _tree.Flat, gathered: Gathered) -> bool:
@@ -312,7 +313,8 @@ class Plan:
         others = [(name, kind, _chosen(_arrays.parts_of(value, kind, pieces), self._parts[name]))
                   for (name, kind), value, pieces in zip(self._others, itertools.compress(found.leaves, self._is_other), found.pieces)
                   if name in self._parts]
-        return Content(self._table, added, others, _tree.written(self._texts, self.values(found)) if text is None else text, found.leaves)
+        return Content(self._table, added, others, _tree.written(self._texts, self.values(found)) if text is None else text,
+                       self._slots, found.leaves)
 
 
 def _chosen(parts: List[_arrays.Part], indices: List[int]) -> List[_arrays.Part]:
@@ -354,7 +356,7 @@ class Planner:
         plan, found = seen
 
         def content(shares: _shares.Shares) -> Content:
-            plan.assign(shares.parts)
+            plan.assign(shares.parts, shares.slots)
             return plan.content(found, shares.text)
         assert plan.description is not None
         return Local(plan.description, plan.values(found), content)
@@ -383,15 +385,16 @@ def whole(flat: _tree.Flat) -> Content:
     names = [name for name in flat.addresses if name not in flat.ties]
     others: List[Other] = [(name, flat.kinds[name], _arrays.parts_of(value, flat.kinds[name])) for name, value in flat.arrays.items()
                            if name not in flat.addresses and name not in flat.ties]
-    return Content(Table(names, [flat.kinds[name] for name in names]), array("Q", [flat.addresses[name] for name in names]), others,
-                   flat.text, flat.arrays)
+    slots = flat.slots
+    return Content(Table(names, [flat.kinds[name] for name in names], slots), array("Q", [flat.addresses[name] for name in names]), others,
+                   flat.text, slots, flat.arrays)
 
 
 def divided(flat: _tree.Flat, shares: _shares.Shares) -> Content:
     """This rank's share of a tree."""
     others: List[Other] = [(name, flat.kinds[name], _chosen(_arrays.parts_of(flat.arrays[name], flat.kinds[name]), indices))
                            for name, indices in shares.parts.items()]
-    return Content(Table([], []), array("Q"), others, shares.text, flat.arrays)
+    return Content(Table([], [], ()), array("Q"), others, shares.text, shares.slots, flat.arrays)
 
 
 def add(save: c_void_p, content: Content, has_tree: bool) -> List[Any]:
@@ -408,7 +411,7 @@ def add(save: c_void_p, content: Content, has_tree: bool) -> List[Any]:
     copied = dict(zip(on_device, _device.to_cpu([parts[i][2].value for i in on_device])))
     memories = [_arrays.dense(copied.get(i, part.value), kind.library) for i, (_, kind, part) in enumerate(parts)]
     owners += [memory.owner for memory in memories]
-    table = Table([name for name, _, _ in parts], [kind for _, kind, _ in parts], [part for _, _, part in parts])
+    table = Table([name for name, _, _ in parts], [kind for _, kind, _ in parts], content.slots, [part for _, _, part in parts])
     _add_parts(save, table, array("Q", [memory.address for memory in memories]))
     if has_tree:
         blob = _tree.build(content.text)

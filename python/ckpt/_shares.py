@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import _arrays, _comm, _dtypes, _tree, errors
 
@@ -22,13 +22,15 @@ _PLACE = re.compile(r'\{"value": \[\d+, \d+\]\}')  # of a plain value, while tre
 
 @dataclass
 class Described:
-    """An array on one rank. `tie`: the name that it has the elements of; `is_empty`: no elements, so that is not known."""
+    """An array on one rank. `tie`: the name that it has the elements of; `is_empty`: no elements, so that is not known; `is_slot`:
+    it is optimizer state."""
 
     dtype: str
     shape: Tuple[int, ...]
     boxes: List[Box]
     tie: Optional[str]
     is_empty: bool
+    is_slot: bool
 
 
 @dataclass
@@ -44,15 +46,17 @@ class Description:
 
 def describe(flat: _tree.Flat) -> Description:
     """Of a tree with own names."""
-    return Description({name: _describe(flat, name) for name in flat.arrays}, flat.texts)
+    slots = flat.slots
+    return Description({name: _describe(flat, name, name in slots) for name in flat.arrays}, flat.texts)
 
 
 @dataclass
 class Shares:
-    """What this rank stores, by name, as indices of the array's parts; and the tree as JSON."""
+    """What this rank stores, by name, as indices of the array's parts; the tree as JSON; and the names that are optimizer state."""
 
     parts: Dict[str, List[int]] = field(default_factory=dict)
     text: str = ""
+    slots: Set[str] = field(default_factory=set)
 
 
 class Divider:
@@ -63,6 +67,7 @@ class Divider:
         self._digests: List[Any] = []
         self._ties: Dict[str, str] = {}
         self._parts: Dict[str, List[int]] = {}
+        self._slots: Set[str] = set()
         self._merged: Optional[_Merged] = None
 
     def divide(self, step: int, mine: Description, values: List[str]) -> Shares:
@@ -81,11 +86,12 @@ class Divider:
             described = self._ranks.gathered(mine.arrays)
             self._ties = _common_ties(described)
             self._parts = self._assigned(described)
+            self._slots = _common_slots(described, self._ties)
             self._merged = _Merged(self._ties, [mine.texts] if has_one_tree else self._ranks.gathered(mine.texts))
             self._digests = digests
         is_same = has_one_tree and len({each[2] for each in told}) == 1
         assert self._merged is not None
-        return Shares(self._parts, self._merged.text([values] if is_same else self._ranks.gathered(values)))
+        return Shares(self._parts, self._merged.text([values] if is_same else self._ranks.gathered(values)), self._slots)
 
     def _assigned(self, everyone: List[Dict[str, Described]]) -> Dict[str, List[int]]:
         """The parts of this rank. Of replicas, the rank with the fewest bytes so far stores the next one."""
@@ -116,11 +122,11 @@ class Divider:
         return mine
 
 
-def _describe(flat: _tree.Flat, name: str) -> Described:
+def _describe(flat: _tree.Flat, name: str, is_slot: bool) -> Described:
     kind = flat.kinds[name]
     parts = _arrays.parts_of(flat.arrays[name], kind)
     return Described(kind.dtype, kind.shape, [(part.offset, part.extent) for part in parts], flat.ties.get(name),
-                     all(0 in part.extent for part in parts))
+                     all(0 in part.extent for part in parts), is_slot)
 
 
 def _common_ties(described: List[Dict[str, Described]]) -> Dict[str, str]:
@@ -134,6 +140,13 @@ def _common_ties(described: List[Dict[str, Described]]) -> Dict[str, str]:
             elif array.tie is None and not array.is_empty:
                 apart.add(name)
     return {name: target for name, target in ties.items() if name not in apart}
+
+
+def _common_slots(described: List[Dict[str, Described]], ties: Dict[str, str]) -> Set[str]:
+    """What is optimizer state on all ranks that have it, by all of its names."""
+    weights = {name for each in described for name, array in each.items() if not array.is_slot}
+    weights |= {ties[name] for name in weights if name in ties}
+    return {name for each in described for name in each} - weights
 
 
 class _Merged:

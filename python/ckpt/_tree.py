@@ -15,7 +15,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Container, Dict, Iterable, List, Tuple
+from typing import Any, Callable, Container, Dict, Iterable, List, Mapping, Set, Tuple
 
 from . import _arrays, _jax, errors
 
@@ -24,6 +24,7 @@ VERSION = 1
 MOST_LEVELS = 100
 _SHOWN = 10  # problems in one message
 _MOST_BITS = 14_000  # of an integer: JSON is decimal, and Python reads 4,300 digits
+_MOST_NAMES = 256 << 20  # bytes of names beyond the text that they come from
 _quoted = json.encoder.encode_basestring_ascii  # text as JSON
 
 
@@ -37,6 +38,7 @@ class Flat:
     addresses  of arrays whose memory holds their elements, dense
     values     int, float, bool, str and None
     texts      the tree as JSON, cut where `values` are: one more than there are of them
+    states     beginnings of names: of what lies below "state" in a dict that has "param_groups" too, as torch's optimizers have
     """
 
     arrays: Dict[str, Any] = field(default_factory=dict)
@@ -45,6 +47,14 @@ class Flat:
     addresses: Dict[str, int] = field(default_factory=dict)
     values: Dict[str, Any] = field(default_factory=dict)
     texts: List[str] = field(default_factory=list)
+    states: List[str] = field(default_factory=list)
+
+    @property
+    def slots(self) -> Set[str]:
+        """Names of arrays that are optimizer state, and nothing else by another name."""
+        beginnings = tuple(self.states)
+        found = {name for name in self.arrays if name.startswith(beginnings)} if beginnings else set()
+        return found - {first for name, first in self.ties.items() if name not in found}
 
     @property
     def text(self) -> str:
@@ -55,6 +65,11 @@ class Flat:
 def escaped(part: str) -> str:
     """One part of a path as part of a dotted name."""
     return part.replace("%", "%25").replace(".", "%2E")
+
+
+def unescaped(name: str) -> str:
+    """A dotted name as formats that escape nothing have it."""
+    return name.replace("%2E", ".").replace("%25", "%")
 
 
 def joined(name: str, key: Any) -> str:
@@ -101,6 +116,8 @@ class _Flattener:
 
     def _walk_dict(self, value: Dict[Any, Any], name: str, level: int) -> None:
         prefix = f"{name}." if name else ""
+        if "state" in value and isinstance(value.get("param_groups"), list):
+            self.flat.states.append(f"{prefix}state.")
         text, begin = self.text, '{"dict": [['
         for key, each in value.items():
             is_text = type(key) is str and key.isascii() and "\0" not in key and key != ""
@@ -203,12 +220,17 @@ def flatten(tree: Any, own_names: bool = False, is_saved: bool = False) -> Flat:
 def value_texts(values: Iterable[Any]) -> List[str]:
     """Plain values as JSON.
 
-    errors   Unsupported: an integer is too large
+    errors   Unsupported: an integer is too large, or text has two surrogates that JSON would join to one character
     """
+    values = list(values)
     try:
-        return [json.dumps(value if not isinstance(value, float) or math.isfinite(value) else {"float": repr(value)}) for value in values]
+        texts = [json.dumps(value if not isinstance(value, float) or math.isfinite(value) else {"float": repr(value)}) for value in values]
     except ValueError as reason:
         raise errors.unsupported(f"a plain value of the tree cannot be stored: {reason}") from None
+    for value, text in zip(values, texts):
+        if "\\ud" in text and json.loads(text) != value:
+            raise errors.unsupported(f"a plain value of the tree cannot be stored: {text}: surrogates that form a pair")
+    return texts
 
 
 def written(texts: List[str], values: Iterable[str]) -> str:
@@ -232,6 +254,21 @@ class Stored:
     libraries: Dict[str, str] = field(default_factory=dict)
     node: Any = None
 
+    def of_paths(self, flat: Flat, objects: Mapping[str, Any]) -> Stored:
+        """Of a checkpoint that Run.save did not write, whose names escape nothing: those of the tree's names that it has are the
+        tree's here, and so are plain values among its `objects`.
+        """
+        tensors = {}
+        for name in flat.arrays:
+            plain = unescaped(name)
+            if name not in self.tensors and plain in self.tensors:
+                tensors[name] = self.tensors[plain]
+        taken = set(map(unescaped, tensors))
+        kept = {name: tensor for name, tensor in self.tensors.items() if name not in taken}
+        plain_values = {name: objects.get(unescaped(name), self) for name in flat.values}
+        values = {name: value for name, value in plain_values.items() if value is None or type(value) in (bool, int, float, str)}
+        return Stored({**kept, **tensors}, values, self.libraries, self.node)
+
     def without_absent(self, present: Container[str]) -> Tuple[Stored, List[str]]:
         """The same without tensors that are not `present`, and the names of these."""
         absent = [name for name, tensor in self.tensors.items() if tensor not in present]
@@ -247,12 +284,15 @@ class Stored:
 
 
 def parse(data: bytes) -> Stored:
-    """Reads the blob. Corrupt: no such JSON; Unsupported: of a later version."""
+    """Reads the blob. Corrupt: no such JSON, or names that take much more memory than it; Unsupported: of a later version."""
     stored = Stored()
+    room = _MOST_NAMES + len(data)
 
     def visit(node: Any, name: str, level: int) -> None:
-        if level > MOST_LEVELS:
-            raise ValueError("nested too deep")
+        nonlocal room
+        room -= len(name)
+        if level > MOST_LEVELS or room < 0:
+            raise ValueError("nested too deep" if room >= 0 else "its names take too much memory")
         if isinstance(node, dict) and "tensor" in node:
             stored.tensors[name] = str(node["tensor"])
             stored.libraries[name] = str(node["library"])
@@ -265,6 +305,8 @@ def parse(data: bytes) -> Stored:
     try:
         document = json.loads(data)
         version = document["version"]
+        if type(version) is not int:
+            raise ValueError(f"the version {version!r}")
         if version == VERSION:
             stored.node = document["tree"]
             visit(stored.node, "", 0)
@@ -279,14 +321,21 @@ def items(node: Any) -> List[Any]:
     """The pairs of key and node of a container."""
     (kind, content), = node.items()
     if kind == "dict":
-        return [(key, each) for key, each in content]
+        pairs = [(key, each) for key, each in content]
+        if any(type(key) not in (str, int) for key, _ in pairs) or len(dict(pairs)) < len(pairs):
+            raise ValueError("two equal keys, or one that is neither text nor an integer")
+        return pairs
     if kind in ("list", "tuple"):
         return list(enumerate(content))
     raise ValueError(f"a node of kind {kind!r}")
 
 
 def _value(node: Any) -> Any:
-    return float(node["float"]) if isinstance(node, dict) else node
+    if not isinstance(node, dict):
+        return node
+    if node["float"] not in ("nan", "inf", "-inf"):
+        raise ValueError(f"the float {node['float']!r}")
+    return float(node["float"])
 
 
 def rebuilt(node: Any, array: Callable[[str], Any], name: str = "") -> Any:

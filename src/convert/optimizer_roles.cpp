@@ -153,6 +153,14 @@ class Weights {
 
 }  // namespace
 
+bool is_state_of(const Path& path, std::span<const OptimizerState> optimizers) {
+  return std::ranges::any_of(optimizers, [&](const OptimizerState& optimizer) {
+    const std::size_t depth = optimizer.path.size();
+    return path.size() > depth && path[depth] == PathPart("state") &&
+           std::equal(optimizer.path.begin(), optimizer.path.end(), path.begin());
+  });
+}
+
 void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths, std::span<const OptimizerState> known) {
   std::vector<std::uint32_t> slots;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {

@@ -17,6 +17,10 @@ struct OptimizerState {
   std::unordered_map<std::int64_t, std::string> parameters{};
 };
 
+/// Whether what is at the path is the state of one of these optimizers. A tensor that has another path too is a weight, so
+/// readers look at others first: tied tensors have the name, the place in the order and the role of their first path.
+bool is_state_of(const Path& path, std::span<const OptimizerState> optimizers);
+
 /// Fills role, parameter and slot of optimizer state, by the names that torch's state-dict functions give it:
 /// `optimizer.state.<parameter>.<slot>`, nested or flattened, below any root ("app.optim", "optimizers.0"); or
 /// `state.<parameter>.<slot>` at the root, for a known slot. The parameter is the name of the weight that ends in that

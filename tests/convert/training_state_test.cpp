@@ -266,6 +266,49 @@ TEST(TrainingState, MembersWithoutStateThatFitTwoOrdersAreToldToo) {
   EXPECT_NE(state.unplaced_reason, "");
 }
 
+// An optimizer that was built in another order would get the state of other parameters: nothing else in the files tells.
+TEST(TrainingState, NumbersThatOnlyTheModelsOrderNamesAreTold) {
+  const auto notes = [](std::vector<Shape> shapes) {
+    Made made{.map = {.nested = true, .module_order = true}};
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      made.tensor("model.w" + std::to_string(shapes.size() - i), {}, shapes[i]);
+      made.numbered(static_cast<std::int64_t>(i), shapes[i]);
+    }
+    const TrainingState state = state_of(made.map);
+    EXPECT_TRUE(state.unplaced.empty());
+    std::string out;
+    for (const Finding& note : state.notes) out += note.text;
+    return out;
+  };
+  EXPECT_NE(notes({{4}, {4}}).find("taken in the model's order"), std::string::npos);
+  EXPECT_EQ(notes({{4}, {5}}), "");  // their shapes name them
+}
+
+// optimizer.param_groups.model.w.betas of get_optimizer_state_dict(flatten_optimizer_state_dict=True), whose tuple a torch file
+// has as two leaves.
+TEST(TrainingState, OptionsByParameterMayBeOfSeveralValues) {
+  Made made{.map = {.nested = true}};
+  for (const std::string name : {"a.w", "b"}) {
+    made.tensor("model." + name, {"model", name}, {4});
+    made.tensor("optimizer.state." + name + ".exp_avg", {"optimizer", "state." + name + ".exp_avg"}, {4}, Role::slot,
+                "exp_avg");
+    made.map.tensors.back().parameter = "model." + name;
+    const std::string group = "param_groups." + name + ".";
+    made.object("optimizer." + group + "betas.0", {"optimizer", group + "betas", std::int64_t{0}}, 0.9);
+    made.object("optimizer." + group + "betas.1", {"optimizer", group + "betas", std::int64_t{1}}, 0.999);
+    made.object("optimizer." + group + "lr", {"optimizer", group + "lr"}, 0.5);
+  }
+  const TrainingState state = state_of(made.map);
+  ASSERT_EQ(state.groups.size(), 1u);
+  EXPECT_EQ(state.groups[0].members.size(), 2u);
+  ASSERT_EQ(state.groups[0].options.size(), 2u);
+  const auto* betas = std::get_if<List>(&option(state.groups[0], "betas")->v);
+  ASSERT_NE(betas, nullptr);
+  EXPECT_EQ(betas->kind, List::Kind::tuple);
+  ASSERT_EQ(betas->items.size(), 2u);
+  EXPECT_EQ(std::get<double>(betas->items[1]->v), 0.999);
+}
+
 TEST(TrainingState, AnOptionMayBeATensor) {
   Made made{.map = {.nested = true, .module_order = true}};
   made.tensor("model.a", {}, {4});

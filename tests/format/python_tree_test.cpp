@@ -39,6 +39,12 @@ TEST(PythonTree, PlainValuesHaveEveryBit) {
   expect_same("9223372036854775808", BigInt{"9223372036854775808"});
   expect_same("1208925819614629174706176", BigInt{"1208925819614629174706176"});
   expect_same("-1208925819614629174706176", BigInt{"-1208925819614629174706176"});
+  expect_same("-9223372036854775809", BigInt{"-9223372036854775809"});
+  expect_same("1000000000000000001", std::int64_t{1000000000000000001});
+  expect_same("12345678901234567890.5", 12345678901234567890.5);
+  const std::string long_one = "1" + std::string(4000, '0');  // beyond what a float holds
+  expect_same(long_one, BigInt{long_one});
+  expect_same(R"("12345678901234567890")", std::string("12345678901234567890"));
   expect_same("0.1", 0.1);
   expect_same("1.0", 1.0);
   expect_same("1e+22", 1e22);
@@ -78,12 +84,16 @@ TEST(PythonTree, AHundredLevelsAreRead) {
   std::string node = "1";
   for (int i = 0; i < 100; ++i) node = R"({"dict": [["k", )" + node + "]]}";
   EXPECT_TRUE(tree(node).has_value());
-  for (int i = 0; i < 100; ++i) node = R"({"dict": [["k", )" + node + "]]}";
+  node = R"({"list": [)" + node + "]}";
   EXPECT_EQ(tree(node).error().code, Errc::corrupt);
 }
 
 TEST(PythonTree, ALaterVersionIsNewer) {
   EXPECT_EQ(parse_python_tree(R"({"version": 2, "tree": {"bag": []}})").error().code, Errc::newer);
+}
+
+TEST(PythonTree, OneAndTheTextOfOneAreTwoKeys) {
+  EXPECT_EQ(std::get<Dict>(value(R"({"dict": [[1, "a"], ["1", "b"]]})").v).items.size(), 2U);
 }
 
 TEST(PythonTree, AnythingElseIsCorrupt) {
@@ -96,6 +106,11 @@ TEST(PythonTree, AnythingElseIsCorrupt) {
                                           R"({"dict": [["a"]]})",
                                           R"({"dict": [["a", 1, 2]]})",
                                           R"({"dict": [[null, 1]]})",
+                                          R"({"dict": [["", 1]]})",
+                                          R"({"dict": [[1.5, 1]]})",
+                                          R"({"dict": [["a", 1], ["b", 2], ["a", 3]]})",
+                                          R"({"dict": [[7, 1], [7, 3]]})",
+                                          R"({"tensor": "a"})",
                                           R"({"dict": [[{"list": []}, 1]]})",
                                           R"({"list": 1})",
                                           R"({"list": [], "tuple": []})",
@@ -110,8 +125,8 @@ TEST(PythonTree, AnythingElseIsCorrupt) {
     ASSERT_FALSE(parsed.has_value()) << node;
     EXPECT_EQ(parsed.error().code, Errc::corrupt) << node;
   }
-  for (const char* text :
-       {"", "null", "[]", "{}", R"({"version": 1})", R"({"tree": 1, "tree": 2})", R"({"version": 1, "tree": 1} 1)"})
+  for (const char* text : {"", "null", "[]", "{}", R"({"version": 1})", R"({"tree": 1})", R"({"tree": 1, "tree": 2})",
+                           R"({"version": 1, "tree": 1} 1)"})
     EXPECT_EQ(parse_python_tree(text).error().code, Errc::corrupt) << text;
 }
 

@@ -104,3 +104,58 @@ def test_a_tree_with_the_blobs_name_inside_or_of_one_list(tmp_path):
         run.save(1, tree)
     ckpt.convert(tmp_path / "run", tmp_path / "tree.pt")
     assert same(torch.load(tmp_path / "tree.pt", weights_only=True), tree)
+
+
+def test_a_selection_is_loaded_into_a_tree(tmp_path, saved):
+    model, optimizer = saved
+    ckpt.convert(tmp_path / "run", tmp_path / "weights", only="weights")
+    ckpt.convert(tmp_path / "run", tmp_path / "halves", dtype="bf16")
+    for step, name in enumerate(("weights", "halves"), 1):
+        ckpt.save(tmp_path / name, store=tmp_path / "store", run="other", step=step)
+    with ckpt.Run(tmp_path / "store" / "other") as run:
+        into = {name: torch.zeros_like(value) for name, value in model.state_dict().items()}
+        run.load(1, into=into)
+        assert all(torch.equal(into[name], value) for name, value in model.state_dict().items())
+        with pytest.raises(ckpt.NotFound, match="lacks other"):
+            run.load(1, into={**into, "other": torch.zeros(1)})
+        state = {"model": {name: torch.zeros_like(value, dtype=torch.bfloat16 if value.is_floating_point() else None) for name, value in into.items()}, "step": 0}
+        report = run.load(2, into=state, strict=False)
+        assert state["step"] == 7 and not report.missing and "optimizer.state.0.exp_avg" in report.unexpected
+        assert torch.equal(state["model"]["first.weight"], model.state_dict()["first.weight"].bfloat16())
+        with pytest.raises(ckpt.Usage, match="into="):
+            run.load(2)
+
+
+def test_a_weight_that_optimizer_state_shares_is_a_weight(tmp_path):
+    weight, other = torch.ones(2, 2), torch.zeros(2)
+    tree = {"optimizer": {"state": {0: {"master": weight, "exp_avg": torch.ones(3)}}, "param_groups": [{"params": [0]}]},
+            "model": {"first": other, "w": weight}}
+    with ckpt.Run(tmp_path / "run") as run:
+        run.save(1, tree)
+    torch.save(tree, tmp_path / "tree.pt")
+    for source in ("run", "tree.pt"):
+        with ckpt.open(tmp_path / source) as checkpoint:
+            assert checkpoint.torch("model.").keys() == {"first", "w"} and checkpoint.ties == {"optimizer.state.0.master": "model.w"}
+            assert [name for name in checkpoint][:2] == ["model.first", "model.w"]  # the order of the model
+        ckpt.convert(tmp_path / source, tmp_path / f"{source}.safetensors", only="weights")
+        assert set(ckpt.open(tmp_path / f"{source}.safetensors")) == {"first", "w"}
+
+
+def test_integers_have_any_length(tmp_path):
+    tree = {"w": torch.ones(1), "n": 10 ** 4000, "m": -(1 << 64), "k": (1 << 63) - 1}
+    with ckpt.Run(tmp_path / "run") as run:
+        run.save(1, tree)
+        with pytest.raises(ckpt.Unsupported, match="surrogates"):
+            run.save(2, {"x": "\ud83d\ude00", "w": torch.ones(1)})
+    ckpt.convert(tmp_path / "run", tmp_path / "tree.pt")
+    assert same(torch.load(tmp_path / "tree.pt", weights_only=False), tree)  # torch's own loader of plain values takes 255 bytes
+    assert ckpt.open(tmp_path / "run").objects["n"] == 10 ** 4000
+
+
+@pytest.mark.parametrize("text, reason", [
+    ('{"dict": [["k" , 1], ["k", 2]]}', "two equal keys"), ('{"dict": [[[1], 1]]}', "neither text nor"), ('{"dict": [["a", {"float": "1.5"}]]}', "float"),
+    ('{"dict": [["' + "k" * 1000000 + '", {"list": [' + ", ".join(["1"] * 500) + ']}]]}', "too much memory")])
+def test_a_tree_that_is_none_is_refused_in_little_memory(text, reason):
+    from ckpt import _tree
+    with pytest.raises(ckpt.Corrupt, match=reason):
+        _tree.parse(_tree.build(text))

@@ -121,6 +121,7 @@ Result<> Conversion::open() {
                                        .stop = session_.stop,
                                        .find_beside = true,
                                        .state_beside = !is_weights_alone(request_),
+                                       .weights_alone = is_weights_alone(request_),
                                        .extras = takes_extras_,
                                        .ranks_apart = ranks_,
                                        .assets = takes_extras_ ? request_.assets : std::string(),

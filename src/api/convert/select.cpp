@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "api/convert/only_rule.hpp"
+#include "convert/optimizer_roles.hpp"
 #include "format/model/slot_name.hpp"
 #include "format/text/nearest.hpp"
 
@@ -57,12 +58,22 @@ class Selector {
 
   bool prefers_master() const {
     if (request_.weights == WeightsFrom::param) return false;
-    return request_.weights == WeightsFrom::master || (wanted_.weights && !wanted_.optim && wanted_.globs.empty());
+    return request_.weights == WeightsFrom::master || takes_weights_alone();
+  }
+  bool takes_weights_alone() const { return wanted_.weights && !wanted_.optim && wanted_.globs.empty(); }
+
+  /// State of a training that lies next to the model: a random state, a scheduler's rates.
+  bool is_beside_model(const Tensor& tensor) const {
+    constexpr std::array<std::string_view, 6> kOthers{"random",       "rng",    "scheduler",
+                                                      "lr_scheduler", "scaler", "grad_scaler"};
+    if (wrapper_.empty() || !takes_weights_alone()) return false;
+    const std::string root = root_key(tensor);
+    return std::ranges::any_of(kOthers, [&](std::string_view other) { return root.starts_with(other); });
   }
 
   /// --only weights of nested state: a root key that only wraps the model is dropped.
   void find_wrapper() {
-    if (!map_.nested || !wanted_.weights || wanted_.optim || !wanted_.globs.empty()) return;
+    if (!map_.nested || !takes_weights_alone()) return;
     std::unordered_set<std::string> roots;
     bool optimizer = false;
     for (const Tensor& tensor : map_.tensors) {
@@ -113,6 +124,7 @@ class Selector {
   }
 
   bool takes(const Tensor& tensor) {
+    if (is_beside_model(tensor)) return false;
     if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
     const auto [first, last] = tied_.equal_range(tensor.name);
     bool taken = wanted_.names.contains(tensor.name);
@@ -218,9 +230,17 @@ class Selector {
   }
 
   void pick_aliases() {
+    std::vector<Tensor> others;
+    std::vector<Path> paths;
     for (const Alias& alias : map_.aliases) {
+      others.push_back({.name = alias.name});
+      paths.push_back(alias.path.empty() ? split_at_dots(alias.name) : alias.path);
+    }
+    if (map_.nested) assign_roles(others, paths);
+    for (std::size_t i = 0; i < others.size(); ++i) {
+      const Alias& alias = map_.aliases[i];
       const auto target = names_.find(alias.target);
-      if (target == names_.end()) continue;
+      if (target == names_.end() || (takes_weights_alone() && others[i].role == Role::slot)) continue;
       const bool wrapped = !wrapper_.empty() && alias.name.starts_with(wrapper_);
       const std::string root = wrapped ? wrapper_.substr(0, wrapper_.size() - 1) : std::string();
       Alias& tied = out_.aliases.emplace_back(Alias{.name = weight_name(alias.name, root), .target = target->second});

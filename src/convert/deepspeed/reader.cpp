@@ -5,6 +5,7 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,7 @@ constexpr std::array<std::string_view, 1> kLatest{"latest"};  // holds the tag t
 class Reader {
  public:
   Reader(Io& io, std::string root, Tag tag, const ReadOptions& options)
-      : tag_(std::move(tag)), set_(io, std::move(root), options, builder_) {}
+      : tag_(std::move(tag)), set_(io, std::move(root), options, builder_), weights_alone_(options.weights_alone) {}
 
   Result<Map> read() {
     auto sorted = sort_files(tag_.entries);
@@ -88,7 +89,11 @@ class Reader {
         expected.rank_models = !files_.has_model;
         expected.optim_count = std::min(model_.facts.data_parallel.value_or(1), kMaxRanks);
         expected.optim_prefix = model_.facts.optim_prefix;
-        return require(expected);
+        without_optimizer_ = weights_alone_ && files_.has_model;
+        if (!without_optimizer_)
+          return require(expected, files_.has_model ? ", or take the weights, which are whole: --only weights" : "");
+        builder_.find(Severity::note,
+                      "the files of the optimizer are not here: the weights are those of the model file");
       }
       if (head && !model_.param_shapes) {
         if (is_before(model_.facts.version, 6))
@@ -108,7 +113,7 @@ class Reader {
     expected.rank_models = stage_ == 3;
     expected.optim_count = rank_count_;
     expected.experts = model_.num_experts;
-    if (stage_ == 0 && !model_.num_experts.empty()) {
+    if (stage_ == 0 && !model_.num_experts.empty() && !without_optimizer_) {
       CKPT_TRY(expected.expert_optim_count, count_expert_ranks());
     }
     CKPT_CHECK(require(expected));
@@ -141,17 +146,19 @@ class Reader {
          .file = in_tag(files_.expert_optims.back().name)});
   }
 
-  Result<> require(const Expected& expected) {
+  /// or_else  what else helps where a file is missing
+  Result<> require(const Expected& expected, const std::string& or_else = {}) {
     const Missing missing = missing_files(files_, expected);
     if (missing.count > 0) {
       NameList names(missing.names.size());
       for (const std::string& name : missing.names) names.add(name);
       names.add_unnamed(missing.count - missing.names.size());
-      return fail({.code = Errc::incomplete,
-                   .message = where() + ": " + std::to_string(missing.count) +
-                              (missing.count == 1 ? " file is missing: " : " files are missing: ") + names.text(),
-                   .file = in_tag(missing.names.front()),
-                   .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"});
+      return fail(
+          {.code = Errc::incomplete,
+           .message = where() + ": " + std::to_string(missing.count) +
+                      (missing.count == 1 ? " file is missing: " : " files are missing: ") + names.text(),
+           .file = in_tag(missing.names.front()),
+           .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them" + or_else});
     }
     const auto surplus = surplus_files(files_, expected);
     if (surplus.empty()) return {};
@@ -165,18 +172,20 @@ class Reader {
 
   Result<> read_whole() {
     const StateFile& file = *lead_model_;
-    CKPT_CHECK(place_weights(builder_, model_, {}));
+    std::unordered_set<std::string> trained;
+    if (without_optimizer_) trained = trained_names(*model_.param_shapes);
+    CKPT_CHECK(place_weights(builder_, model_, trained));
     ObjectReader reader(file);
     CKPT_TRY(auto objects, model_objects(file, reader));
     CKPT_CHECK(module_objects(model_, reader, objects));
-    if (model_.num_experts.empty()) {
+    if (model_.num_experts.empty() && !without_optimizer_) {
       const AddSlot add = [&](Tensor tensor, Locator where) {
         return builder_.add_whole(std::move(tensor), std::move(where));
       };
       CKPT_CHECK(place_whole_optimizer(builder_, model_, file, reader, objects, add, Unnamed::keep_index));
     }
     objects_.keep(file, 0, reader, KeptObjects::Of::model, std::move(objects));
-    return model_.num_experts.empty() ? Result<>() : read_expert_optimizers();
+    return model_.num_experts.empty() || without_optimizer_ ? Result<>() : read_expert_optimizers();
   }
 
   /// Stage 0 with experts: each expert-parallel rank's optimizer has its own experts, and all else as the others do.
@@ -308,6 +317,7 @@ class Reader {
     map.format = "deepspeed";
     map.module_order = true;
     map.variant = bf16_optimizer_ ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
+    if (without_optimizer_) map.variant = "model states";
     map.chosen = tag_.chosen;
     const RunFacts& facts = model_.facts;
     const std::uint64_t data_parallel = facts.data_parallel.value_or(std::max<std::uint64_t>(rank_count_, 1));
@@ -353,6 +363,8 @@ class Reader {
   MapBuilder builder_{};
   FileSet set_;
   TagFiles files_{};
+  const bool weights_alone_;
+  bool without_optimizer_ = false;  ///< its files are all missing
   std::uint64_t stage_ = 0;
   bool bf16_optimizer_ = false;
   std::uint64_t rank_count_ = 0;

@@ -78,17 +78,24 @@ Result<> MapBuilder::add(const StateFile& file, MapFile map_file, const std::str
   parts_.push_back({.file = file, .path = path, .archive = std::move(archive)});
   map_.files.push_back(std::move(map_file));
   NamesOfNameless nameless(*tree);
+  const auto place_of = [&](const Leaf& leaf, Path inside) {
+    if (dotted(inside).empty()) inside = {nameless.of(leaf.kind)};
+    if (!file.key.empty()) inside.insert(inside.begin(), file.key);
+    return inside;
+  };
+  std::vector<const Leaf*> states;
   for (const Leaf& leaf : tree->leaves) {
-    Path at_path = tree->path(leaf.step);
-    const bool is_tensor = leaf.kind == Leaf::Kind::tensor;
-    if (dotted(at_path).empty()) at_path = {nameless.of(leaf.kind)};
-    if (!file.key.empty()) at_path.insert(at_path.begin(), file.key);
-    if (is_tensor) {
-      CKPT_CHECK(add_tensor(part_index, std::move(at_path), leaf.node));
+    Path inside = tree->path(leaf.step);
+    if (leaf.kind != Leaf::Kind::tensor) {
+      objects_.push_back({.part = part_index, .path = place_of(leaf, std::move(inside)), .node = leaf.node});
+    } else if (is_state_of(inside, tree->optimizers)) {
+      states.push_back(&leaf);
     } else {
-      objects_.push_back({.part = part_index, .path = std::move(at_path), .node = leaf.node});
+      CKPT_CHECK(add_tensor(part_index, place_of(leaf, std::move(inside)), leaf.node));
     }
   }
+  for (const Leaf* leaf : states)
+    CKPT_CHECK(add_tensor(part_index, place_of(*leaf, tree->path(leaf->step)), leaf->node));
   for (OptimizerState& optimizer : tree->optimizers) {
     if (!file.key.empty()) optimizer.path.insert(optimizer.path.begin(), file.key);
   }

@@ -214,9 +214,12 @@ class SavedTree {
     Path path{};
   };
 
-  /// A tensor's first path is its own, the others are tied to it.
+  /// A tensor's first path is its own, the others are tied to it; those of optimizer state come last.
   void sort_leaves() {
     std::unordered_set<std::uint32_t> seen;
+    std::ranges::stable_partition(leaves_.all, [&](const Leaves::Leaf& leaf) {
+      return !std::holds_alternative<TensorRef>(leaf.value->v) || !is_state_of(leaf.path, leaves_.optimizers);
+    });
     for (Leaves::Leaf& leaf : leaves_.all) {
       const auto* ref = std::get_if<TensorRef>(&leaf.value->v);
       if (ref == nullptr) {

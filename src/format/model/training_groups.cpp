@@ -97,8 +97,9 @@ void write_text(const Value& value, std::string& out) {
 /// Options by the parameter's name: those whose options are equal are one group, as the optimizer had it or may have.
 std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf> leaves,
                                                         std::span<const std::string> keys) {
-  std::unordered_map<std::string_view, std::vector<std::pair<std::string, Value>>> options;
-  for (const std::string& key : keys) options.emplace(key, std::vector<std::pair<std::string, Value>>{});
+  // By parameter and option: the option's value, or the leaves of it ("betas.0").
+  std::unordered_map<std::string_view, std::map<std::string, std::vector<TreeLeaf>>> options;
+  for (const std::string& key : keys) options.try_emplace(key);
   for (const TreeLeaf& leaf : leaves) {
     const std::string text = dotted(leaf.path);
     bool known = false;
@@ -106,8 +107,11 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
          dot = dot == 0 ? std::string::npos : text.rfind('.', dot - 1)) {
       const auto at = options.find(std::string_view(text).substr(0, dot));
       if (at == options.end()) continue;
-      const std::string name = text.substr(dot + 1);
-      at->second.emplace_back(name, as_group_option(name, *leaf.value));
+      Path option = split_at_dots(text.substr(dot + 1));
+      for (PathPart& part : option) {
+        if (const auto index = index_of(part)) part = static_cast<std::int64_t>(*index);
+      }
+      at->second[part_text(option.front())].push_back({Path(option.begin() + 1, option.end()), leaf.value});
       known = true;
       break;
     }
@@ -116,9 +120,13 @@ std::optional<std::vector<SpelledGroup>> read_flattened(std::span<const TreeLeaf
   std::vector<SpelledGroup> out;
   std::unordered_map<std::string, std::size_t> by_options;
   for (const std::string& key : keys) {
-    auto& mine = options.at(key);
+    std::vector<std::pair<std::string, Value>> mine;
+    for (const auto& [name, parts] : options.at(key)) {
+      const auto value = build_tree(parts);
+      if (!value) return std::nullopt;
+      mine.emplace_back(name, as_group_option(name, *value));
+    }
     if (mine.empty()) continue;
-    std::sort(mine.begin(), mine.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     std::string text;
     for (const auto& [name, value] : mine) {
       text += std::to_string(name.size()) + ":" + name;

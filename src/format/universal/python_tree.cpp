@@ -10,9 +10,11 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "format/model/value_text.hpp"
 #include "format/text/json.hpp"
 
 namespace ckpt::universal {
@@ -29,13 +31,19 @@ ValuePtr make(Value value) {
   return std::make_shared<const Value>(std::move(value));
 }
 
-bool is_integer(std::string_view number) {
-  return number.find_first_not_of("0123456789", number.starts_with('-') ? 1 : 0) == number.npos;
-}
-
-// Python's text may hold lone surrogates, which JSON's parser refuses. They pass it as U+FFFF with four digits after it, and
-// that character in the same way; in a Value they are the three bytes that UTF-8 would have for them.
+// What JSON's parser refuses passes it as text that begins with U+FFFF: lone surrogates, which Python's text may hold, and that
+// character itself, with four hexadecimal digits after it; integers that are longer than 64 bits with an "i" and their
+// digits. In a Value a surrogate is the three bytes that UTF-8 would have for it.
 constexpr std::string_view kMark = "\xef\xbf\xbf";
+constexpr std::size_t kMostDigits = 18;  // of an integer that surely fits 64 bits
+
+/// The length of an integer that begins the text and may not fit 64 bits, else 0.
+std::size_t long_integer(std::string_view text) {
+  const std::size_t sign = text.starts_with('-') ? 1 : 0;
+  const std::size_t length = std::min(text.find_first_not_of("0123456789", sign), text.size());
+  const bool ends = length == text.size() || (text[length] != '.' && text[length] != 'e' && text[length] != 'E');
+  return ends && length - sign > kMostDigits ? length : 0;
+}
 
 std::optional<unsigned> code_at(std::string_view text, std::size_t at) {
   if (text.size() < at + 6 || text[at] != '\\' || text[at + 1] != 'u') return std::nullopt;
@@ -48,10 +56,20 @@ std::optional<unsigned> code_at(std::string_view text, std::size_t at) {
 std::string with_marks(std::string_view text) {
   std::string out;
   out.reserve(text.size() + 64);
+  bool in_text = false;
   for (std::size_t at = 0; at < text.size();) {
     std::size_t length = 1;
     std::optional<unsigned> marked;
-    if (const auto code = code_at(text, at)) {
+    if (text[at] == '"') in_text = !in_text;
+    if (!in_text) {
+      const bool begins = (text[at] >= '0' && text[at] <= '9') || text[at] == '-';
+      length = begins ? std::min(text.find_first_not_of("0123456789+-.eE", at), text.size()) - at : 1;
+      if (begins && long_integer(text.substr(at, length)) == length) {
+        out += fmt::format("\"{}i{}\"", kMark, text.substr(at, length));
+        at += length;
+        continue;
+      }
+    } else if (const auto code = code_at(text, at)) {
       const auto next = code_at(text, at + 6);
       const bool is_pair = *code >> 10 == 0x36 && next && *next >> 10 == 0x37;
       length = is_pair ? 12 : 6;
@@ -86,11 +104,18 @@ std::string without_marks(std::string_view text) {
   return out += text;
 }
 
+Value text_or_integer(std::string_view text) {
+  if (!text.starts_with(kMark) || !text.substr(kMark.size()).starts_with('i')) return {without_marks(text)};
+  const std::string_view digits = text.substr(kMark.size() + 1);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error == std::errc{}) return {number};
+  return {BigInt{std::string(digits)}};
+}
+
 /// Builds the tree from the tokens of its JSON.
 class TreeHandler final : public json::Handler {
  public:
-  explicit TreeHandler(std::string_view text) : text_(text) {}
-
   Result<> on(const json::Event& event) override {
     if (open_.empty()) {
       if (event.kind != Kind::begin_object || root_) return unknown(event);
@@ -113,7 +138,7 @@ class TreeHandler final : public json::Handler {
   }
 
   Result<ValuePtr> take() {
-    if (root_) return std::move(root_);
+    if (root_ && has_version_) return std::move(root_);
     return fail(Errc::corrupt, "no tree of Python");
   }
 
@@ -143,6 +168,7 @@ class TreeHandler final : public json::Handler {
       return {};
     }
     if (member == "version" && event.kind == Kind::natural) {
+      has_version_ = true;
       if (event.natural == kTreeVersion) return {};
       return fail(Errc::newer,
                   fmt::format("a tree of Python in version {}, which this release does not know", event.natural));
@@ -152,35 +178,27 @@ class TreeHandler final : public json::Handler {
 
   /// A value of the tree begins, or is all of this token.
   Result<> value(const json::Event& event) {
+    if (level_ > kTreeLevels) return unknown(event);
     switch (event.kind) {
       case Kind::null:
         return finish(make({None{}}));
       case Kind::boolean:
         return finish(make({event.boolean}));
       case Kind::text:
-        return finish(make({without_marks(event.text)}));
+        return finish(make(text_or_integer(event.text)));
       case Kind::negative:
+        return finish(make({event.negative}));
       case Kind::natural:
+        return finish(make({static_cast<std::int64_t>(event.natural)}));  // longer ones come as text
       case Kind::real:
-        return finish(make(number(event)));
+        return finish(make({event.real}));
       case Kind::begin_object:
+        ++level_;
         open_.push_back({.kind = Frame::node});
         return {};
       default:
         return unknown(event);
     }
-  }
-
-  /// A number's digits are needed where it does not fit 64 bits.
-  Value number(const json::Event& event) const {
-    if (event.kind == Kind::negative) return {event.negative};
-    if (event.kind == Kind::natural && event.natural <= std::uint64_t{std::numeric_limits<std::int64_t>::max()})
-      return {static_cast<std::int64_t>(event.natural)};
-    std::string_view digits = text_.substr(0, event.offset);
-    digits = digits.substr(0, digits.find_last_of("0123456789") + 1);
-    digits.remove_prefix(digits.find_last_not_of("0123456789+-.eE") + 1);
-    if (is_integer(digits)) return {BigInt{std::string(digits)}};
-    return {event.real};
   }
 
   Result<> finish(ValuePtr value) {
@@ -202,7 +220,9 @@ class TreeHandler final : public json::Handler {
       return {};
     }
     if (event.kind == Kind::end_object) {
-      if (!frame.has_value) return unknown(event);
+      const bool lacks_library = std::holds_alternative<TensorRef>(frame.value.v) && frame.member != "library";
+      if (!frame.has_value || lacks_library) return unknown(event);
+      --level_;
       ValuePtr made = make(std::move(frame.value));
       open_.pop_back();
       return finish(std::move(made));
@@ -249,6 +269,10 @@ class TreeHandler final : public json::Handler {
     if (event.kind == Kind::begin_array) return open(Frame{.kind = Frame::pair});
     if (event.kind != Kind::end_array) return unknown(event);
     Dict dict{.items = std::move(open_.back().entries)};
+    std::unordered_set<std::string> keys;
+    for (const auto& [key, item] : dict.items) {
+      if (!keys.insert(value_text(*key, std::numeric_limits<std::size_t>::max())).second) return unknown(event);
+    }
     open_.pop_back();
     open_.back().value = {std::move(dict)};
     open_.back().has_value = true;
@@ -264,13 +288,14 @@ class TreeHandler final : public json::Handler {
       open_.back().entries.push_back(std::move(entry));
       return {};
     }
-    const bool is_key = event.kind == Kind::text || event.kind == Kind::natural || event.kind == Kind::negative ||
-                        event.kind == Kind::real;
+    const bool is_key = (event.kind == Kind::text && !event.text.empty()) || event.kind == Kind::natural ||
+                        event.kind == Kind::negative;
     if (frame.parts.size() == 2 || (frame.parts.empty() && !is_key)) return unknown(event);
     return value(event);
   }
 
-  std::string_view text_;
+  bool has_version_ = false;
+  std::size_t level_ = 0;  // of open nodes
   std::vector<Frame> open_{};
   ValuePtr root_{};
 };
@@ -279,7 +304,7 @@ class TreeHandler final : public json::Handler {
 
 Result<ValuePtr> parse_python_tree(std::string_view text) {
   const std::string marked = with_marks(text);
-  TreeHandler handler(marked);
+  TreeHandler handler;
   CKPT_CHECK(json::parse(marked, handler, kTreeLimits));
   return handler.take();
 }
