@@ -217,7 +217,7 @@ class SavedTree {
   /// A tensor's first path is its own, the others are tied to it; those of optimizer state come last.
   void sort_leaves() {
     std::unordered_set<std::uint32_t> seen;
-    std::ranges::stable_partition(leaves_.all, [&](const Leaves::Leaf& leaf) {
+    std::stable_partition(leaves_.all.begin(), leaves_.all.end(), [&](const Leaves::Leaf& leaf) {
       return !std::holds_alternative<TensorRef>(leaf.value->v) || !is_state_of(leaf.path, leaves_.optimizers);
     });
     for (Leaves::Leaf& leaf : leaves_.all) {
