@@ -35,6 +35,7 @@ std::optional<std::string_view> after_parts(std::string_view text, std::size_t c
 
 bool names_optimizer(std::string_view part) {
   constexpr std::string_view kOptim = "optim";
+  if (part == "opt_state") return true;  // of Flax
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   return std::search(part.begin(), part.end(), kOptim.begin(), kOptim.end(), same) != part.end();
 }

@@ -25,8 +25,8 @@ bool is_state_of(const Path& path, std::span<const OptimizerState> optimizers);
 /// `optimizer.state.<parameter>.<slot>`, nested or flattened, below any root ("app.optim", "optimizers.0"); or
 /// `state.<parameter>.<slot>` at the root, for a known slot. The parameter is the name of the weight that ends in that
 /// text, where one does ("model." + text before others); else the text. Of state that is keyed by index the parameter
-/// stays empty, unless `known` names it. Other tensors below an optimizer are slots without parameter. Blobs keep their
-/// role.
+/// stays empty, unless `known` names it. Other tensors below an optimizer, or below Flax's
+/// `opt_state`, are slots without parameter. Blobs keep their role.
 ///
 /// paths  one per tensor: where it is nested, so that its name is dotted(path); or empty
 void assign_roles(std::vector<Tensor>& tensors, const std::vector<Path>& paths,

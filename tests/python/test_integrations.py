@@ -87,6 +87,16 @@ def test_accelerate_resumes_with_the_same_losses(tmp_path):
     expected = train(tmp_path / "whole", 6)
     train(tmp_path / "run", 5)
     assert train(tmp_path / "run", 6) == {5: expected[5], 6: expected[6]}
+    # One model and one optimizer have the names that conversions look for; lists of them, as they were saved before, load too.
+    ckpt.convert(tmp_path / "run", tmp_path / "model.safetensors", only="weights")
+    assert set(ckpt.open(tmp_path / "model.safetensors")) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    with ckpt.Run(tmp_path / "run") as run:
+        state = run.load(4).tree
+    for kind in ("model", "optimizer", "scheduler"):
+        state[f"{kind}s"] = [state.pop(kind)]
+    with ckpt.Run(tmp_path / "lists") as run:
+        run.save(4, state)
+    assert train(tmp_path / "lists", 6) == {5: expected[5], 6: expected[6]}
 
 
 def test_lightning_resumes_with_the_same_losses(tmp_path):

@@ -141,6 +141,18 @@ def test_a_weight_that_optimizer_state_shares_is_a_weight(tmp_path):
         assert set(ckpt.open(tmp_path / f"{source}.safetensors")) == {"first", "w"}
 
 
+def test_weights_alone_leave_out_what_lies_beside_them(tmp_path):
+    numpy = pytest.importorskip("numpy")
+    ones = numpy.ones(2)
+    with ckpt.Run(tmp_path / "run") as run:
+        run.save(1, {"model": {"w": ones}, "optimizer": {"state": {}, "param_groups": []}, "rng": {"numpy": ones + 1}, "scheduler": {"base": ones + 2}, "ema": {"w": ones * 2}})
+        run.save(2, {"params": {"w": ones}, "opt_state": ({"mu": {"w": ones + 1}}, {"count": ones + 2})})
+    ckpt.convert(tmp_path / "run@1", tmp_path / "one.safetensors", only="weights")
+    assert set(ckpt.open(tmp_path / "one.safetensors")) == {"w", "ema.w"}
+    ckpt.convert(tmp_path / "run@2", tmp_path / "two.safetensors", only="weights")
+    assert set(ckpt.open(tmp_path / "two.safetensors")) == {"params.w"}
+
+
 def test_integers_have_any_length(tmp_path):
     tree = {"w": torch.ones(1), "n": 10 ** 4000, "m": -(1 << 64), "k": (1 << 63) - 1}
     with ckpt.Run(tmp_path / "run") as run:

@@ -20,6 +20,10 @@ from ..run import Pending, Run
 from . import _random
 
 
+# Names of what there is one of: those that other tools look for. Several are a list.
+_ONE = {"models": "model", "optimizers": "optimizer", "schedulers": "scheduler"}
+
+
 class Checkpoints:
     """Saves and loads the models, optimizers and schedulers that an Accelerator has prepared, the objects that were
     registered with register_for_checkpointing, the scaler, and random states.
@@ -37,7 +41,13 @@ class Checkpoints:
 
         errors   as of Run.save
         """
-        tree: Dict[str, Any] = {kind: [each.state_dict() for each in objects] for kind, objects in self._objects().items()}
+        tree: Dict[str, Any] = {}
+        for kind, objects in self._objects().items():
+            states = [each.state_dict() for each in objects]
+            if kind in _ONE and len(states) == 1:
+                tree[_ONE[kind]] = states[0]
+            else:
+                tree[kind] = states
         tree["random"] = {f"rank{self._accelerator.process_index}": _random.states()}
         return self._run.save(step, tree, metrics=metrics)
 
@@ -60,7 +70,8 @@ class Checkpoints:
             return 0
         report = self._run.load()
         for kind, objects in self._objects().items():
-            for each, state in zip(objects, report.tree[kind]):
+            one = _ONE.get(kind)
+            for each, state in zip(objects, [report.tree[one]] if one in report.tree else report.tree[kind]):
                 each.load_state_dict(state)
         mine = report.tree["random"].get(f"rank{self._accelerator.process_index}")
         if mine is not None:  # else there were fewer ranks
