@@ -57,7 +57,7 @@ class Loading:
     def _new_tree(self) -> Any:
         if self._dropped:
             raise errors.not_found(f"step {self._checkpoint.info.step} lacks {_some(self._dropped)}", tensor=self._dropped[0],
-                                   hint="its optimizer state was dropped: load the rest with into= and strict=False, or by ckpt.open")
+                                   hint="a policy may have dropped its optimizer state (ckpt list): load the rest with into= and strict=False, or by ckpt.open")
         libraries = self._stored.libraries
         made: Dict[str, Any] = {}
 

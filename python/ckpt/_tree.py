@@ -261,7 +261,7 @@ class Stored:
         tensors = {}
         for name in flat.arrays:
             plain = unescaped(name)
-            if name not in self.tensors and plain in self.tensors:
+            if plain in self.tensors and name not in self.tensors and plain not in flat.arrays:
                 tensors[name] = self.tensors[plain]
         taken = set(map(unescaped, tensors))
         kept = {name: tensor for name, tensor in self.tensors.items() if name not in taken}

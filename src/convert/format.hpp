@@ -64,13 +64,12 @@ struct FormatWriter {
   Result<Skeleton> (*lay_out_beside)(WriteRequest& request) = nullptr;
   bool state_beside = false;  ///< trainers keep other state in files of their own next to it
   KeepsExtras extras = KeepsExtras::no;
-  bool lists_extras = false;  ///< its own files hold Map::written_beside; else kBesideFile does
-  bool for_trainers = false;  ///< training state, rather than files for inference
-  bool reads_steps = false;   ///< its layout depends on step counters: WriteRequest::scalars
-  bool holds_blobs = false;   ///< it takes opaque blobs too
-  bool copies_stored =
-      false;  ///< a copy of a checkpoint in this form keeps what ReadOptions::saved_trees would show otherwise
-  bool refers = false;  ///< it can hold references instead of bytes: WriteRequest::refer
+  bool lists_extras = false;   ///< its own files hold Map::written_beside; else kBesideFile does
+  bool for_trainers = false;   ///< training state, rather than files for inference
+  bool reads_steps = false;    ///< its layout depends on step counters: WriteRequest::scalars
+  bool holds_blobs = false;    ///< it takes opaque blobs too
+  bool copies_stored = false;  ///< a copy in this form keeps names as they are stored: ReadOptions::saved_trees
+  bool refers = false;         ///< it can hold references instead of bytes: WriteRequest::refer
   /// It keeps the model-parallel layout of a source in its own form, which is opened with ReadOptions::ranks_apart.
   bool keeps_model_ranks = false;
   /// Memory that its layout takes for each tensor, bytes: measured with 50 000 small ones of names of 40 bytes, so that a

@@ -175,7 +175,7 @@ def test_old_checkpoints_are_reduced_to_their_weights(tmp_path):
     time.sleep(1.1)
     assert ckpt.prune(store=tmp_path, apply=True, yes=True).demoted == 2
     with ckpt.Run(tmp_path / "run") as run:
-        with pytest.raises(ckpt.NotFound, match=r"(?s)step 1 lacks optimizer\.state\.0\.step, .*optimizer state was dropped"):
+        with pytest.raises(ckpt.NotFound, match=r"(?s)step 1 lacks optimizer\.state\.0\.step, .*dropped its optimizer state"):
             run.load(1)
         into = {"model": {name: torch.zeros_like(value) for name, value in model.state_dict().items()}, "step": 0}
         report = run.load(1, into=into, strict=False)
