@@ -24,7 +24,8 @@ struct ReadOptions {
   bool find_beside = false;
   bool lease = true;         ///< false: takes no lock, for looking at names only
   bool state_beside = true;  ///< joins the result of FormatReader::open_beside; else that counts as other data
-  bool weights_alone = false;  ///< nothing else is wanted: files of the optimizer may be missing if the weights are whole
+  bool weights_alone =
+      false;  ///< nothing else is wanted: files of the optimizer may be missing if the weights are whole
   /// Also fills Map::extras from a folder, or from the folder of a file; formats that store hashes have their
   /// own.
   bool extras = false;
