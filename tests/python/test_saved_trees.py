@@ -147,7 +147,8 @@ def test_weights_alone_leave_out_what_lies_beside_them(tmp_path):
     with ckpt.Run(tmp_path / "run") as run:
         run.save(1, {"model": {"w": ones}, "optimizer": {"state": {}, "param_groups": []}, "rng": {"numpy": ones + 1}, "scheduler": {"base": ones + 2}, "ema": {"w": ones * 2}})
         run.save(2, {"params": {"w": ones}, "opt_state": ({"mu": {"w": ones + 1}}, {"count": ones + 2})})
-    ckpt.convert(tmp_path / "run@1", tmp_path / "one.safetensors", only="weights")
+    done = ckpt.convert(tmp_path / "run@1", tmp_path / "one.safetensors", only="weights")
+    assert any("left out: rng.numpy, scheduler.base" in note["text"] for note in done.notes)
     assert set(ckpt.open(tmp_path / "one.safetensors")) == {"w", "ema.w"}
     ckpt.convert(tmp_path / "run@2", tmp_path / "two.safetensors", only="weights")
     assert set(ckpt.open(tmp_path / "two.safetensors")) == {"params.w"}

@@ -12,6 +12,7 @@
 #include "api/convert/only_rule.hpp"
 #include "convert/optimizer_roles.hpp"
 #include "format/model/slot_name.hpp"
+#include "format/text/name_list.hpp"
 #include "format/text/nearest.hpp"
 
 namespace ckpt {
@@ -124,7 +125,10 @@ class Selector {
   }
 
   bool takes(const Tensor& tensor) {
-    if (is_beside_model(tensor)) return false;
+    if (is_beside_model(tensor)) {
+      beside_.push_back(tensor.name);
+      return false;
+    }
     if (wanted_.everything() || wanted_.by_role(tensor.role)) return true;
     const auto [first, last] = tied_.equal_range(tensor.name);
     bool taken = wanted_.names.contains(tensor.name);
@@ -175,6 +179,7 @@ class Selector {
       if (source != i) out_.tensors.back().role = tensor.role;
       if (!map_.aliases.empty()) names_.emplace(tensor.name, out_.tensors.back().name);
     }
+    if (!beside_.empty()) note(Severity::note, "not weights of the model, left out: " + name_list(beside_));
     if (!request_.strip_prefix.empty() && !stripped_) {
       note(Severity::warning, "--strip-prefix: no tensor name begins with '" + request_.strip_prefix + "'");
       out_.partial = true;
@@ -298,6 +303,7 @@ class Selector {
   std::unordered_multimap<std::string, std::string> tied_;  // tensor name -> its other names
   std::unordered_set<std::string> trained_;                 // parameters that the optimizer has state of
   std::unordered_set<std::string> hit_;                     // globs that matched
+  std::vector<std::string> beside_{};                       // the model: see is_beside_model
   std::vector<std::string> alias_names_;                    // in the source, of out_.aliases
   std::unordered_set<std::uint32_t> extras_;                // tensors that are not selected by name or role
   std::string wrapper_;                                     // with its separator: "model.", "pytorch_model.bin/"

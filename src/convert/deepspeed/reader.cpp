@@ -91,9 +91,8 @@ class Reader {
         expected.optim_prefix = model_.facts.optim_prefix;
         without_optimizer_ = weights_alone_ && files_.has_model;
         if (!without_optimizer_)
-          return require(expected, files_.has_model ? ", or take the weights, which are whole: --only weights" : "");
-        builder_.find(Severity::note,
-                      "the files of the optimizer are not here: the weights are those of the model file");
+          return require(expected, files_.has_model ? ", or convert the weights alone with --only weights" : "");
+        builder_.find(Severity::note, "optimizer files are missing; using the weights of the model file");
       }
       if (head && !model_.param_shapes) {
         if (is_before(model_.facts.version, 6))

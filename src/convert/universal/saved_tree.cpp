@@ -41,7 +41,7 @@ Result<std::string> read_blob(Io& io, const std::string& root, const Map& map, s
   const std::string path = path_of(map, where.file, root);
   const std::uint64_t end = where.offset + bytes;
   if (pieces.size() != 1 || end > file.bytes)
-    return fail({.code = Errc::corrupt, .message = path + ": the tree is not in one piece", .file = path});
+    return fail({.code = Errc::corrupt, .message = path + ": python.json is not stored in one piece", .file = path});
   const Extent read{where.offset / kLeaf * kLeaf, std::min(file.bytes, (end + kLeaf - 1) / kLeaf * kLeaf)};
   std::string leaves(static_cast<std::size_t>(read.size()), '\0');
   CKPT_TRY(const FileHandle handle, io.open(path, {}));
@@ -186,7 +186,7 @@ class SavedTree {
   Result<> show() {
     sort_leaves();
     add_blobs();
-    if (tensors_.size() + 1 != map_.tensors.size()) return fail(Errc::corrupt, "it lacks tensors of the checkpoint");
+    if (tensors_.size() + 1 != map_.tensors.size()) return fail(Errc::corrupt, "it does not list every tensor");
     std::vector<Nameless> nameless;
     for (const auto* some : {&tensors_, &ties_}) {
       for (const Named& one : *some) nameless.push_back({.path = one.path});
@@ -291,8 +291,7 @@ class SavedTree {
   /// Of a tree all of whose tensors are there.
   void keep_whole() {
     if (!absent_.empty()) {
-      map_.findings.push_back(
-          {.text = "of the tree that was saved, these tensors are not here: " + name_list(absent_)});
+      map_.findings.push_back({.text = "missing tensors of the saved tree: " + name_list(absent_)});
       return;
     }
     std::unordered_map<std::string, std::string> names;
@@ -339,8 +338,7 @@ Result<> show_saved_tree(Io& io, const std::string& root, std::uint64_t limit, M
   if (shown) return {};
   if (shown.error().code != Errc::corrupt) return fail(with_file(std::move(shown).error(), root));
   map.findings.push_back({.severity = Severity::warning,
-                          .text = fmt::format("{} is not what Run.save of the Python package writes ({}): names and "
-                                              "roles are shown as stored",
+                          .text = fmt::format("{} is not a tree of ckpt.Run ({}): names and roles are shown as stored",
                                               kPythonTree, shown.error().message),
                           .file = root});
   return {};

@@ -431,8 +431,8 @@ class Assembly {
       if (!found) continue;
       if (ordered_ && listed_.empty() && !name_members(candidates, spelled_, shapes, false))
         out_.notes.push_back(
-            {.text = "the optimizer numbers its parameters: they are taken in the model's order (if it was built with "
-                     "another order, list the parameters with --map)"});
+            {.text = "numbered optimizer state is taken in the model's order; if the optimizer was built in another "
+                     "order, list its parameters in a --map file"});
       for (std::size_t g = 0; g < found->size(); ++g) {
         for (std::size_t m = 0; m < (*found)[g].size(); ++m) {
           const std::size_t entry = entries[(*found)[g][m]];

@@ -139,7 +139,7 @@ class TreeHandler final : public json::Handler {
 
   Result<ValuePtr> take() {
     if (root_ && has_version_) return std::move(root_);
-    return fail(Errc::corrupt, "no tree of Python");
+    return fail(Errc::corrupt, "unexpected JSON");
   }
 
  private:
@@ -154,7 +154,7 @@ class TreeHandler final : public json::Handler {
   };
 
   static Result<> unknown(const json::Event& event) {
-    return fail({.code = Errc::corrupt, .message = "no tree of Python", .offset = event.offset});
+    return fail({.code = Errc::corrupt, .message = "unexpected JSON", .offset = event.offset});
   }
 
   Result<> document(const json::Event& event) {
@@ -170,8 +170,8 @@ class TreeHandler final : public json::Handler {
     if (member == "version" && event.kind == Kind::natural) {
       has_version_ = true;
       if (event.natural == kTreeVersion) return {};
-      return fail(Errc::newer,
-                  fmt::format("a tree of Python in version {}, which this release does not know", event.natural));
+      return fail(Errc::newer, fmt::format("{} has version {}; this release reads version {}", kPythonTree,
+                                           event.natural, kTreeVersion));
     }
     return member == "tree" && !root_ ? value(event) : unknown(event);
   }
