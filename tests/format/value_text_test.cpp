@@ -17,6 +17,7 @@ TEST(ValueText, IsWhatPythonPrints) {
   EXPECT_EQ(value_text({true}, 100), "True");
   EXPECT_EQ(value_text({std::int64_t{-3}}, 100), "-3");
   EXPECT_EQ(value_text({1e-8}, 100), "1e-08");
+  EXPECT_EQ(value_text({-1.0}, 100), "-1.0") << "as Python shows it: not the integer";
   EXPECT_EQ(value_text({std::string("adam")}, 100), "'adam'");
   EXPECT_EQ(value_text({Bytes{"abc"}}, 100), "<3 bytes>");
   EXPECT_EQ(value_text({TensorRef{.name = "w"}}, 100), "<tensor w>");

@@ -2,7 +2,7 @@
 buckets (dp_reshardable), which is megatron-core's default and loads at no other tensor- and pipeline-parallel size. Each part of
 the model is held by two data-parallel ranks.
 
-python megatron_bucket_ranks.py RANK TENSOR PIPELINE EXPERT PORT ITERATION OUT"""
+python megatron_bucket_ranks.py RANK WORLD TENSOR PIPELINE EXPERT EXPERT_TENSOR PORT ITERATION OUT"""
 import pathlib
 import sys
 
@@ -10,10 +10,10 @@ from megatron_model import join_group, resumed
 
 
 def main():
-    rank, tensor, pipeline, expert, port = map(int, sys.argv[1:6])
-    iteration, out = map(pathlib.Path, sys.argv[6:8])
-    join_group(rank, 2 * tensor * pipeline * expert, port, tensor, pipeline, expert)
-    state, model, optimizer = resumed(iteration, tensor, pipeline, expert)
+    rank, world, *sizes, port = map(int, sys.argv[1:8])
+    iteration, out = map(pathlib.Path, sys.argv[8:10])
+    join_group(rank, world, port, *sizes)
+    state, model, optimizer = resumed(iteration, *sizes)
     from megatron.core import dist_checkpointing
     metadata = {"distrib_optim_sharding_type": "dp_reshardable", "chained_optim_avoid_prefix": True, "singleton_local_shards": False}
     weights = model.sharded_state_dict(metadata=metadata)

@@ -1,7 +1,7 @@
 """One rank of a group that loads files of ranks with megatron-core, as its --ckpt-format torch does: the model's state dict,
 the optimizer's, and the distributed optimizer's file. Saves what this rank got, by name.
 
-python megatron_file_ranks.py RANK TENSOR PIPELINE EXPERT PORT ITERATION OUT"""
+python megatron_file_ranks.py RANK WORLD TENSOR PIPELINE EXPERT EXPERT_TENSOR PORT ITERATION OUT"""
 import pathlib
 import sys
 
@@ -9,10 +9,10 @@ import torch
 
 from megatron_model import join_group, resumed
 
-rank, tensor, pipeline, expert, port = map(int, sys.argv[1:6])
-iteration, out = map(pathlib.Path, sys.argv[6:8])
-join_group(rank, tensor * pipeline * expert, port, tensor, pipeline, expert)
-state, model, optimizer = resumed(iteration, tensor, pipeline, expert)
+rank, world, *sizes, port = map(int, sys.argv[1:8])
+iteration, out = map(pathlib.Path, sys.argv[8:10])
+join_group(rank, world, port, *sizes)
+state, model, optimizer = resumed(iteration, *sizes)
 is_distributed = state["args"].use_distributed_optimizer
 
 got = {"model": dict(model.state_dict()), "master": {}, "exp_avg": {}, "exp_avg_sq": {}}

@@ -10,21 +10,23 @@ torch.cuda.synchronize = lambda *_: None
 torch.Tensor.cuda = lambda tensor, *_, **__: tensor
 
 
-def join_group(rank, world, port, tensor, pipeline, expert=1):
+def join_group(rank, world, port, tensor, pipeline, expert, expert_tensor):
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                       GLOO_SOCKET_IFNAME="lo")
     from megatron.core import parallel_state
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
-    parallel_state.initialize_model_parallel(tensor, pipeline, expert_model_parallel_size=expert)
+    parallel_state.initialize_model_parallel(tensor, pipeline, expert_model_parallel_size=expert,
+                                             expert_tensor_parallel_size=expert_tensor)
 
 
-def config_of(args, tensor, pipeline, expert=1):
+def config_of(args, tensor, pipeline, expert, expert_tensor):
     from megatron.core.transformer.transformer_config import TransformerConfig
     is_moe = args.num_experts is not None
     return TransformerConfig(
         num_layers=args.num_layers, hidden_size=args.hidden_size, ffn_hidden_size=args.ffn_hidden_size,
         num_attention_heads=args.num_attention_heads, num_query_groups=args.num_query_groups, kv_channels=args.kv_channels,
         tensor_model_parallel_size=tensor, pipeline_model_parallel_size=pipeline, expert_model_parallel_size=expert,
+        expert_tensor_parallel_size=expert_tensor,
         pipeline_dtype=torch.bfloat16, gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization=args.normalization,
         add_bias_linear=False, num_moe_experts=args.num_experts, moe_ffn_hidden_size=args.moe_ffn_hidden_size if is_moe else None,
         moe_shared_expert_intermediate_size=args.moe_shared_expert_intermediate_size if is_moe else None, use_cpu_initialization=True,
@@ -55,7 +57,7 @@ class OnCpu(torch.overrides.TorchFunctionMode):
         return result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and len(arguments) == 1 else result
 
 
-def resumed(iteration, tensor, pipeline, expert=1):
+def resumed(iteration, tensor, pipeline, expert, expert_tensor):
     """What --ckpt-format torch loads from a rank's files: the arguments, the model, and its optimizer."""
     OnCpu().__enter__()
     from megatron.core import parallel_state
@@ -79,7 +81,7 @@ def resumed(iteration, tensor, pipeline, expert=1):
     state = torch.load(iteration / folder / "model_optim_rng.pt", weights_only=False)
     args = state["args"]
     assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (tensor, pipeline)
-    config = config_of(args, tensor, pipeline, expert)
+    config = config_of(args, tensor, pipeline, expert, expert_tensor)
     model = model_of(args, config)
     model.load_state_dict(state["model"], strict=True)
     is_distributed = args.use_distributed_optimizer

@@ -1,7 +1,9 @@
 """One rank of a group that loads a torch_dist checkpoint with megatron-core: the model as its code asks for it, and the
 optimizer's state by weight. Saves what this rank got, by key and place.
 
-python megatron_ranks.py RANK TENSOR PIPELINE EXPERT PORT CHECKPOINT OUT"""
+python megatron_ranks.py RANK WORLD TENSOR PIPELINE EXPERT EXPERT_TENSOR PORT CHECKPOINT OUT [VOCABULARY]
+
+VOCABULARY: rows with padding, where the run's arguments have another number."""
 import dataclasses
 import sys
 
@@ -9,9 +11,9 @@ import torch
 
 from megatron_model import config_of, join_group, model_of
 
-rank, tensor, pipeline, expert, port = map(int, sys.argv[1:6])
-checkpoint, out = sys.argv[6:8]
-join_group(rank, tensor * pipeline * expert, port, tensor, pipeline, expert)
+rank, world, *sizes, port = map(int, sys.argv[1:8])
+checkpoint, out = sys.argv[8:10]
+join_group(rank, world, port, *sizes)
 
 from megatron.core import dist_checkpointing  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory  # noqa: E402
@@ -20,7 +22,9 @@ common = dist_checkpointing.load_common_state_dict(checkpoint)
 args = common["args"]
 if not hasattr(args, "num_experts"):
     args.num_experts = None
-model = model_of(args, config_of(args, tensor, pipeline, expert))
+if len(sys.argv) > 10:
+    args.padded_vocab_size = int(sys.argv[10])
+model = model_of(args, config_of(args, *sizes))
 args.use_distributed_optimizer = getattr(args, "use_distributed_optimizer", True)
 state = model.sharded_state_dict()
 wanted = {"model": state}

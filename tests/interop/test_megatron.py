@@ -1,4 +1,5 @@
 """megatron-core loads what ckpt wrote, with another tensor- and pipeline-parallel size: model, masters, moments."""
+import math
 import os
 import pathlib
 import socket
@@ -15,18 +16,21 @@ from conftest import GOLDEN
 pytest.importorskip("megatron.core")
 RUNS = GOLDEN / "megatron"
 VOCABULARY = 99  # of the runs, without padding
+OF_VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
 NORMS = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_", "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_"}
 
 
-def load(checkpoint, tensor, pipeline, out, expert=1, script="megatron_ranks.py", copies=1):
+def load(checkpoint, tensor, pipeline, out, expert=1, script="megatron_ranks.py", copies=1, expert_tensor=None, options=()):
     """What each rank of a job of this size loads."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     script = pathlib.Path(__file__).with_name(script)
     out.mkdir()
-    ranks = range(tensor * pipeline * expert * copies)
-    jobs = [subprocess.Popen([sys.executable, script, *map(str, (rank, tensor, pipeline, expert, port)), checkpoint, out],
+    expert_tensor = expert_tensor or tensor
+    ranks = range(pipeline * math.lcm(tensor, expert * expert_tensor) * copies)
+    sizes = [str(size) for size in (len(ranks), tensor, pipeline, expert, expert_tensor, port)]
+    jobs = [subprocess.Popen([sys.executable, script, str(rank), *sizes, checkpoint, out, *map(str, options)],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              env=os.environ | {"OMP_NUM_THREADS": "1"}) for rank in ranks]
     texts = [job.communicate(timeout=300)[0] for job in jobs]
@@ -123,32 +127,40 @@ def test_a_model_of_transformers_becomes_a_release(ckpt, out):
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
 
 
-SIZES = [("torch_dist_tp2_pp2_dp2", 2, 1, 1), ("legacy_tp2_pp2", 1, 2, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 2)]
-SLOW_SIZES = [("torch_dist_tp2_pp2_dp2", 2, 2, 1), ("legacy_tp2_pp2_dp2_distopt", 1, 4, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 1),
-              ("legacy_moe_ep2_pp2_dp2", 1, 2, 2), ("legacy_moe_ep2_pp2_dp2", 1, 1, 4)]
+# Tensor-, pipeline-, expert-parallel ranks, and tensor-parallel ranks of an expert.
+SIZES = [("torch_dist_tp2_pp2_dp2", 2, 1, 1, 2), ("legacy_tp2_pp2", 1, 2, 1, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 2, 1),
+         ("legacy_moe_ep2_pp2_dp2", 2, 1, 2, 1)]
+SLOW_SIZES = [("torch_dist_tp2_pp2_dp2", 2, 2, 1, 2), ("legacy_tp2_pp2_dp2_distopt", 1, 4, 1, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 1, 1),
+              ("legacy_moe_ep2_pp2_dp2", 1, 2, 2, 1), ("legacy_moe_ep2_pp2_dp2", 1, 1, 4, 1), ("legacy_moe_ep2_pp2_dp2", 2, 1, 1, 1),
+              ("legacy_moe_ep2_pp2_dp2", 2, 2, 4, 1), ("legacy_moe_ep2_pp2_dp2", 2, 1, 2, 2)]
 
 
-@pytest.mark.parametrize("run,tensor,pipeline,expert", SIZES + [pytest.param(*one, marks=pytest.mark.slow) for one in SLOW_SIZES])
-def test_megatron_loads_files_of_ranks_of_another_size(ckpt, out, run, tensor, pipeline, expert):
+@pytest.mark.parametrize("run,tensor,pipeline,expert,expert_tensor",
+                         SIZES + [pytest.param(*one, marks=pytest.mark.slow) for one in SLOW_SIZES])
+def test_megatron_loads_files_of_ranks_of_another_size(ckpt, out, run, tensor, pipeline, expert, expert_tensor):
     """What each rank loads from its files is what it loads of the same run in torch_dist, which all sizes load."""
-    ckpt("convert", RUNS / run / "ckpt", out / "run", "--tp", tensor, "--pp", pipeline, "--ep", expert)
+    ckpt("convert", RUNS / run / "ckpt", out / "run", "--tp", tensor, "--pp", pipeline, "--ep", expert, "--etp", expert_tensor)
     assert (out / "run" / "latest_checkpointed_iteration.txt").read_text() == "2"
     ckpt("convert", RUNS / run / "ckpt", out / "whole", "--to", "megatron")
-    got = load(out / "run" / "iter_0000002", tensor, pipeline, out / "files", expert, "megatron_file_ranks.py")
-    wanted = load(out / "whole" / "iter_0000002", tensor, pipeline, out / "expected", expert)
+    got = load(out / "run" / "iter_0000002", tensor, pipeline, out / "files", expert, "megatron_file_ranks.py",
+               expert_tensor=expert_tensor)
+    padded = tensor * len(got[0]["model"]["embedding.word_embeddings.weight"])
+    wanted = load(out / "whole" / "iter_0000002", tensor, pipeline, out / "expected", expert, expert_tensor=expert_tensor, options=[padded])
     compared = 0
-    for mine, expected in zip(got, wanted, strict=True):
+    for rank, (mine, expected) in enumerate(zip(got, wanted, strict=True)):
+        vocabulary = max(0, min(padded // tensor, VOCABULARY - rank % tensor * (padded // tensor)))  # of this rank; the rest is padding
         assert mine["steps"] in ({2.0}, set())
         masters = expected["param" if "param" in expected else "fp32_param"]
         assert set(mine["model"]) == set(expected["model"])
         for name, held in mine["model"].items():
-            rows = min(VOCABULARY, len(held), len(expected["model"][name]))  # the padding may differ
+            assert held.shape == expected["model"][name].shape, name
+            rows = vocabulary if name in OF_VOCABULARY else len(held)
             assert torch.equal(held[:rows], expected["model"][name][:rows]), name
         for slot, same in (("master", masters), ("exp_avg", expected["exp_avg"]), ("exp_avg_sq", expected["exp_avg_sq"])):
             # Expert-parallel ranks are data-parallel ones of the other weights, whose state is divided among them.
             assert set(mine[slot]) == set(same) or (expert > 1 and set(mine[slot]) < set(same)), slot
             for name, (begin, held) in mine[slot].items():
-                end = min(begin + held.numel(), VOCABULARY * same[name][0].numel() if same[name].dim() > 1 else same[name].numel())
+                end = min(begin + held.numel(), vocabulary * same[name].shape[1] if name in OF_VOCABULARY else same[name].numel())
                 assert torch.equal(held[:max(0, end - begin)], same[name].flatten()[begin:end]), (slot, name)
                 compared += 1
     assert compared >= 3 * 20

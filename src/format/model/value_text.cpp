@@ -42,7 +42,11 @@ class Printer {
   void put_held(bool value, std::size_t) { out_ += value ? "True" : "False"; }
   void put_held(std::int64_t value, std::size_t) { out_ += fmt::format("{}", value); }
   void put_held(const BigInt& value, std::size_t) { out_ += value.decimal.substr(0, limit_); }
-  void put_held(double value, std::size_t) { out_ += fmt::format("{}", value); }
+  void put_held(double value, std::size_t) {
+    std::string digits = fmt::format("{}", value);
+    if (digits.find_first_not_of("-0123456789") == digits.npos) digits += ".0";  // a real is told from an integer
+    out_ += digits;
+  }
   void put_held(const std::string& value, std::size_t) {
     const std::size_t room = limit_ - out_.size();
     out_ += fmt::format("'{}{}'", universal::shown_text(value.substr(0, room)), value.size() > room ? kMore : "");
