@@ -90,9 +90,8 @@ class Reader {
         expected.optim_count = std::min(model_.facts.data_parallel.value_or(1), kMaxRanks);
         expected.optim_prefix = model_.facts.optim_prefix;
         without_optimizer_ = weights_alone_ && files_.has_model;
-        if (!without_optimizer_)
-          return require(expected, files_.has_model ? ", or convert the weights alone with --only weights" : "");
-        builder_.find(Severity::note, "optimizer files are missing; using the weights of the model file");
+        if (!without_optimizer_) return require(expected, files_.has_model ? kOrWeightsAlone : "");
+        builder_.find(Severity::note, kWithoutOptimizer);
       }
       if (head && !model_.param_shapes) {
         if (is_before(model_.facts.version, 6))

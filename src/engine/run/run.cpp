@@ -18,10 +18,13 @@
 namespace ckpt {
 namespace {
 
-// Enough to keep a disk's queue full, and to keep shared data until all leaves have used it. Fresh memory costs as much
-// as a fast disk's transfer, so more buffers make a run slower.
-constexpr std::size_t kMostBuffersPerWorker = 6;
-constexpr std::size_t kMostSharingBuffersPerWorker = 8;
+// Buffers of a worker: enough to keep a disk's queue full with whole leaves, and to keep shared data until all leaves
+// have used it. Leaves that are gathered from pieces need more, for each piece that is read takes one; but fresh memory
+// costs as much as a fast disk's transfer, so a run takes more only where it is long.
+constexpr std::uint64_t kBuffersPerWorker = 6;
+constexpr std::uint64_t kSharingBuffersPerWorker = 8;
+constexpr std::uint64_t kLeavesPerBuffer = 8;
+constexpr std::uint64_t kMostBuffers = 40;  // of all workers, unless they are many
 // Leaves that a worker takes at a time. Leaves that share reads must be processed by one worker, so fewer turns are
 // taken.
 constexpr Extent kLeavesTaken{1, 48};
@@ -159,11 +162,11 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   const std::uint64_t most_workers = std::min<std::uint64_t>(end - first, files / (2 * kFilesPerWorker));
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, most_workers)));
-  const std::size_t most = plan.shares_reads() ? kMostSharingBuffersPerWorker : kMostBuffersPerWorker;
+  const std::uint64_t usual = workers * (plan.shares_reads() ? kSharingBuffersPerWorker : kBuffersPerWorker);
+  const std::uint64_t most = std::max(usual, std::min((end - first) / kLeavesPerBuffer, kMostBuffers)) / workers;
   const std::uint64_t buffers =
       options.pool != nullptr ? options.pool->buffer_count() : options.pool_bytes / kRunBufferBytes;
-  const std::size_t per_worker = std::min<std::size_t>(
-      {static_cast<std::size_t>(buffers / workers), most, static_cast<std::size_t>(2 * (end - first + 1))});
+  const auto per_worker = static_cast<std::size_t>(std::min({buffers / workers, most, 2 * (end - first + 1)}));
   if (per_worker < 2) {
     return fail(Errc::memory,
                 "the buffer pool needs at least " + std::to_string(smallest_pool_bytes(workers)) + " bytes");

@@ -46,6 +46,9 @@ struct TagFiles {
 /// The hint of every refusal of a layout.
 constexpr const char* kWhatIsRead =
     "this release reads ZeRO stages 0 to 3, of tensor-parallel runs too, 0 to 2 of pipelines and experts";
+/// Where only the weights are asked for, the optimizer's files of stages 0 to 2 may be missing: the note, and else the hint.
+constexpr const char* kWithoutOptimizer = "optimizer files are missing; using the weights of the model files";
+constexpr const char* kOrWeightsAlone = ", or convert the weights alone with --only weights";
 constexpr std::string_view kModelName = "mp_rank_00_model_states.pt";
 std::string rank_model_name(std::uint64_t rank);
 std::string expert_file_name(std::uint64_t layer, std::uint64_t expert, std::uint64_t model_rank = 0);

@@ -94,6 +94,14 @@ Map MapBuilder::take() {
   return std::move(map_);
 }
 
+Tensor module_tensor(const NamedTensor& entry, bool is_buffer) {
+  return {.name = entry.name,
+          .dtype = entry.tensor.type.dtype,
+          .shape = entry.tensor.type.shape,
+          .role = is_buffer ? Role::buffer : Role::param,
+          .true_dtype = entry.tensor.type.true_dtype};
+}
+
 Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dtype, Shape shape) {
   return {.name = slot_name(parameter, slot),
           .dtype = dtype,

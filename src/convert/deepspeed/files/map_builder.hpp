@@ -52,6 +52,8 @@ class MapBuilder {
   std::unordered_set<std::string> names_{};
 };
 
+/// A weight, or a buffer, of a module.
+Tensor module_tensor(const NamedTensor& entry, bool is_buffer);
 /// `optimizer.state.<parameter>.<slot>`.
 Tensor slot_tensor(const std::string& parameter, std::string_view slot, Dtype dtype, Shape shape);
 constexpr std::string_view kMasterSlot = "master";

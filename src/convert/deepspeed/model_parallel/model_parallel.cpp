@@ -32,7 +32,7 @@ namespace {
 class ModelParallelReader {
  public:
   ModelParallelReader(Io& io, std::string root, const Tag& tag, const ReadOptions& options)
-      : tag_(tag), set_(io, std::move(root), options, builder_) {
+      : tag_(tag), set_(io, std::move(root), options, builder_), weights_alone_(options.weights_alone) {
     apart_ = options.ranks_apart;
   }
 
@@ -57,11 +57,12 @@ class ModelParallelReader {
 
  private:
   std::string in_tag(const std::string& name) const { return path_in(tag_, name); }
-  Error missing(const std::string& name) const {
+  /// or_else  what else helps
+  Error missing(const std::string& name, const std::string& or_else = {}) const {
     return {.code = Errc::incomplete,
             .message = in_tag(name) + ": the file is missing",
             .file = in_tag(name),
-            .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them"};
+            .hint = "each rank writes its own file: copy the missing ones from the nodes that wrote them" + or_else};
   }
   Error corrupt(const std::string& name, const std::string& what) const {
     return {.code = Errc::corrupt, .message = in_tag(name) + ": " + what, .file = in_tag(name)};
@@ -108,7 +109,9 @@ class ModelParallelReader {
     const bool has_zero = file.find(file.root(), "param_shapes") != pickle::kNone;
     if (files_.optims.empty() && has_zero) {
       if (facts_.optim_prefix == "bf16_") files_.optim_prefix = "bf16_";
-      return fail(missing(files_.optim_name(0, 0)));
+      without_optimizer_ = weights_alone_ && !per_rank_;
+      if (!without_optimizer_) return fail(missing(files_.optim_name(0, 0), per_rank_ ? "" : kOrWeightsAlone));
+      builder_.find(Severity::note, kWithoutOptimizer);
     }
     const bool has_module = file.find(file.root(), "module") != pickle::kNone;
     unnamed_pipeline_ = !has_zero && !has_module;
@@ -210,9 +213,8 @@ class ModelParallelReader {
       mesh_.rule_files.emplace(stage_of(m), name);
       for (const NamedTensor& entry : model.module) {
         if (per_rank_) break;  // placeholders: the masters are the weights
-        const Role role = model.buffer_names.count(entry.name) ? Role::buffer : Role::param;
-        CKPT_CHECK(
-            weights_.add(name, tensor_of(entry, role), rank_of(m), {entry.tensor.type.shape, {entry.tensor.where}}));
+        Tensor tensor = module_tensor(entry, model.buffer_names.count(entry.name) != 0);
+        CKPT_CHECK(weights_.add(name, std::move(tensor), rank_of(m), {entry.tensor.type.shape, {entry.tensor.where}}));
       }
       for (const auto& name_of_buffer : model.buffer_names) buffers_.insert(name_of_buffer);
       ObjectReader reader(file, rank_suffix(m));
@@ -281,14 +283,6 @@ class ModelParallelReader {
   /// A file that the set knows already.
   Result<StateFile> reopen(const std::string& name) const {
     return StateFile::open(set_.io(), set_.root(), name, 0, {});
-  }
-
-  Tensor tensor_of(const NamedTensor& entry, Role role) const {
-    return {.name = entry.name,
-            .dtype = entry.tensor.type.dtype,
-            .shape = entry.tensor.type.shape,
-            .role = role,
-            .true_dtype = entry.tensor.type.true_dtype};
   }
 
   Result<> read_optims() {
@@ -424,9 +418,8 @@ class ModelParallelReader {
         const auto stages = trained_.find(entry.name);
         // Any stage will do for tensors that the optimizer does not have: each layer is stored once.
         const std::uint64_t stage = stages == trained_.end() ? 0 : *stages->second.begin();
-        const Role role = buffers_.count(entry.name) ? Role::buffer : Role::param;
-        CKPT_CHECK(weights_.add(layer.path, tensor_of(entry, role), {stage, layer.tensor_rank},
-                                {entry.tensor.type.shape, {entry.tensor.where}}));
+        CKPT_CHECK(weights_.add(layer.path, module_tensor(entry, buffers_.count(entry.name) != 0),
+                                {stage, layer.tensor_rank}, {entry.tensor.type.shape, {entry.tensor.where}}));
       }
     }
     return {};
@@ -483,7 +476,7 @@ class ModelParallelReader {
       for (const NamedTensor& entry : layer.tensors) {
         const auto index = static_cast<std::uint32_t>(builder_.tensor_count());
         const std::string name = prefix + entry.name;
-        Tensor tensor = tensor_of(entry, buffers_.count(name) ? Role::buffer : Role::param);
+        Tensor tensor = module_tensor(entry, buffers_.count(name) != 0);
         tensor.name = ranked_name(number + entry.name, layer.tensor_rank);
         CKPT_CHECK(builder_.add_whole(std::move(tensor), entry.tensor.where));
         out.tensors.push_back({index, entry.name});
@@ -542,6 +535,7 @@ class ModelParallelReader {
     const bool bf16_optimizer = !fragment_shapes_.empty();
     if (bf16_optimizer) stage_ = 0;  // its files are those of stage 1
     map.variant = bf16_optimizer ? "BF16_Optimizer" : "zero-" + std::to_string(stage_);
+    if (without_optimizer_) map.variant = "model states";
     map.chosen = tag_.chosen;
     const std::uint64_t data_parallel = facts_.data_parallel.value_or(1);
     map.meta.step = facts_.global_steps;
@@ -574,6 +568,8 @@ class ModelParallelReader {
   std::vector<std::vector<std::vector<NamedTensor>>> stage_modules_{};
   std::vector<std::vector<GroupShapes>> fragment_shapes_{};  // of one in bf16, by model-parallel rank
   bool per_rank_ = false;                                    // stage 3: a model file for each data-parallel rank
+  const bool weights_alone_;
+  bool without_optimizer_ = false;  // of stages 1 and 2
   std::uint64_t stage_ = 0;
   std::vector<ModelStates> models_{};
   std::vector<RankExperts> experts_{};  // of models_

@@ -69,18 +69,12 @@ std::vector<std::size_t> tied_to(const ModelStates& model, const std::unordered_
 Result<> place_weights(MapBuilder& builder, const ModelStates& model, const std::unordered_set<std::string>& trained) {
   const std::vector<std::size_t> holder = tied_to(model, trained, false);
   for (std::size_t i = 0; i < model.module.size(); ++i) {
-    const auto& [name, tensor] = model.module[i];
+    const NamedTensor& entry = model.module[i];
     if (holder[i] != i) {
-      builder.add_alias(name, model.module[holder[i]].name);
+      builder.add_alias(entry.name, model.module[holder[i]].name);
       continue;
     }
-    const Role role = model.buffer_names.count(name) ? Role::buffer : Role::param;
-    CKPT_CHECK(builder.add_whole({.name = name,
-                                  .dtype = tensor.type.dtype,
-                                  .shape = tensor.type.shape,
-                                  .role = role,
-                                  .true_dtype = tensor.type.true_dtype},
-                                 tensor.where));
+    CKPT_CHECK(builder.add_whole(module_tensor(entry, model.buffer_names.count(entry.name) != 0), entry.tensor.where));
   }
   const auto position = positions(model);
   for (const auto& [name, tensor] : model.frozen_fragments) {

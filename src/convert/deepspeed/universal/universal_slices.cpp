@@ -73,11 +73,7 @@ Result<UniversalSlices> UniversalSlices::read(FileSet& files, KeptObjects& objec
     for (const NamedTensor& entry : model.module) {
       // In stage 3 a parameter is an empty placeholder: the masters are the weights.
       if (per_rank && model.buffer_names.count(entry.name) == 0) continue;
-      Tensor tensor{.name = entry.name,
-                    .dtype = entry.tensor.type.dtype,
-                    .shape = entry.tensor.type.shape,
-                    .role = model.buffer_names.count(entry.name) ? Role::buffer : Role::param,
-                    .true_dtype = entry.tensor.type.true_dtype};
+      Tensor tensor = module_tensor(entry, model.buffer_names.count(entry.name) != 0);
       CKPT_CHECK(
           out.weights_.add(file.path(), std::move(tensor), rank, {entry.tensor.type.shape, {entry.tensor.where}}));
     }
