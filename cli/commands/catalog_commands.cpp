@@ -52,7 +52,7 @@ Result<CatalogQuery> read_query(const Words& words) {
 
 void warn(Context& context, Answer& answer, const std::vector<std::string>& warnings) {
   for (const std::string& text : warnings) answer.warnings.push_back({.severity = Severity::warning, .text = text});
-  print_trouble(context, answer.warnings);
+  print_findings(context, answer.warnings);
 }
 
 void print_entries(Context& context, const CatalogListing& listing, const std::string& store, catalog::Time now) {

@@ -244,7 +244,7 @@ Answer run_prune(Context& context) {
     report = *std::move(done);
   }
   const std::vector<Finding> findings = findings_of(*plan, report, true);
-  print_trouble(context, findings_of(*plan, report, !context.settings.quiet));
+  print_findings(context, findings_of(*plan, report, !context.settings.quiet));
   take_warnings(out, findings);
   if (apply) {
     print_report(context, *plan, report, request->now);

@@ -170,7 +170,7 @@ Answer run_rm(Context& context) {
         {.severity = Severity::warning, .text = fmt::format("{}: not deleted: {}", one.label, one.refused)});
   }
   print_removals(context, *report, request);
-  print_trouble(context, findings);
+  print_findings(context, findings);
   take_warnings(out, findings);
   if (context.settings.json) out.data = removal_data(*report, request.store, request.dry_run);
   if (report->stopped)
@@ -221,7 +221,7 @@ Answer list_trash(Context& context) {
 
   Answer out;
   const std::vector<Finding> findings = findings_of(listing->unread);
-  print_trouble(context, findings);
+  print_findings(context, findings);
   take_warnings(out, findings);
   if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);
   if (context.settings.json) {
@@ -318,7 +318,7 @@ Answer run_undelete(Context& context) {
   for (const auto& [name, reason] : report->unpinned)
     findings.push_back({.severity = Severity::warning, .text = fmt::format("{}: not pinned: {}", name, reason)});
   print_restored(context, *request, *report);
-  print_trouble(context, findings);
+  print_findings(context, findings);
   take_warnings(out, findings);
   if (!findings.empty()) out.exit_code = exit_code(Errc::not_done);
   return out;

@@ -111,7 +111,7 @@ void print_item_trouble(Context& context, const ScrubItem& item) {
     findings.push_back(scrub_finding(item, fmt::format("{}: {}", verdict_name(item.verdict), item.error->message)));
   if (!item.unrecorded_because.empty())
     findings.push_back(scrub_finding(item, "the result could not be recorded: " + item.unrecorded_because));
-  print_trouble(context, findings);
+  print_findings(context, findings);
 }
 
 /// One that is intact is counted in the summary; -v prints it, too.
@@ -219,7 +219,7 @@ Answer run_scrub(Context& context) {
   if (!context.settings.quiet) {
     print_findings(context, findings);
   } else if (!report->warnings.empty()) {  // those of checkpoints were printed
-    print_trouble(context, std::span(findings).first(report->warnings.size()));
+    print_findings(context, std::span(findings).first(report->warnings.size()));
   }
   if (context.settings.json) out.data = scrub_data(*report, *request, each);
   return out;
@@ -264,7 +264,7 @@ Answer verified(Context& context, VerifyRequest request) {
   out.data = data_of(*report, request);
   if (context.settings.quiet && !report->damage.empty()) {
     const Finding trouble{.severity = Severity::warning, .text = asked.path + ": " + trouble_text(*report)};
-    print_trouble(context, std::span(&trouble, 1));
+    print_findings(context, std::span(&trouble, 1));
   }
   print_verify(context, asked.path, *report, asked);
   return out;

@@ -106,7 +106,7 @@ Answer run_why(Context& context) {
   Answer out;
   for (const std::string& text : report->warnings)
     out.warnings.push_back({.severity = Severity::warning, .text = text});
-  print_trouble(context, out.warnings);
+  print_findings(context, out.warnings);
   if (!out.warnings.empty()) out.exit_code = exit_code(Errc::not_done);
   json::Writer data = data_writer(out.data);
   data.begin_object().key("live").begin_array();

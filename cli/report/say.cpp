@@ -56,7 +56,8 @@ void say_fitted(Context& context, std::string_view text, std::size_t indent) {
 void print_findings(Context& context, std::span<const Finding> findings) {
   if (context.settings.json) return;
   constexpr std::size_t shown_by_default = 10;
-  const std::size_t most = context.settings.verbose > 0 ? findings.size() : shown_by_default;
+  const bool quiet = context.settings.quiet;
+  const std::size_t most = quiet || context.settings.verbose > 0 ? findings.size() : shown_by_default;
   Console& console = context.console;
   std::size_t notes = 0;
   std::size_t warnings = 0;
@@ -66,25 +67,15 @@ void print_findings(Context& context, std::span<const Finding> findings) {
       if (++notes <= most) say_fitted(context, fmt::format("note    {}\n", text), 8);
       continue;
     }
-    const std::string line =
-        fitted(fmt::format("{} {}", console.paint_err(Ink::yellow, "warning:"), text), 2, console.error_width());
-    if (++warnings <= most && !context.settings.quiet)
+    std::string line = fmt::format("{} {}", console.paint_err(Ink::yellow, "warning:"), text);
+    if (!quiet) line = fitted(line, 2, console.error_width());
+    if (++warnings <= most)
       console.err(line);
     else
       console.log(line);
   }
   if (notes > most) say(context, fmt::format("note    {} more; -v shows all\n", format_count(notes - most)));
-  if (warnings > most && !context.settings.quiet)
-    console.err(fmt::format("warning: {} more; -v shows all", format_count(warnings - most)));
-}
-
-void print_trouble(Context& context, std::span<const Finding> findings) {
-  if (!context.settings.quiet) return print_findings(context, findings);
-  for (const Finding& finding : findings) {
-    if (finding.severity == Severity::note || context.settings.json) continue;
-    context.console.err(
-        fmt::format("{} {}", context.console.paint_err(Ink::yellow, "warning:"), finding_text(finding)));
-  }
+  if (warnings > most) console.err(fmt::format("warning: {} more; -v shows all", format_count(warnings - most)));
 }
 
 std::string shell_path(std::string_view path) {

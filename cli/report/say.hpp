@@ -17,11 +17,8 @@ Answer failed(Error error, std::string effect = {});
 void take_warnings(Answer& answer, const std::vector<Finding>& findings);
 
 /// For people: notes as "note    TEXT" on standard output, everything graver as a warning on standard error; ten of
-/// each, all with -v, no warning with -q.
+/// each, all with -v. With -q no notes, and all warnings, one line each.
 void print_findings(Context& context, std::span<const Finding> findings);
-
-/// The same, but with -q warnings are printed too, one line each.
-void print_trouble(Context& context, std::span<const Finding> findings);
 
 /// A finding in one line: its text, then tensor and file unless the text names them, and the offset.
 std::string finding_text(const Finding& finding);

@@ -27,10 +27,26 @@ std::vector<Finding> left_out(const WriteRequest& request, std::string_view form
 }
 
 void add_left_out(std::vector<Finding>& out, const std::vector<std::string>& names, std::string_view one,
-                  std::string_view many, std::string_view form) {
+                  std::string_view many, std::string_view form, Skipped skipped) {
   if (names.empty()) return;
-  out.push_back({.text = fmt::format("not written: {} {}, which {} cannot hold: {}", names.size(),
-                                     names.size() == 1 ? one : many, form, name_list(names))});
+  out.push_back({.severity = skipped == Skipped::nothing ? Severity::note : Severity::warning,
+                 .text = fmt::format("not written: {} {}, which {} cannot hold: {}", names.size(),
+                                     names.size() == 1 ? one : many, form, name_list(names)),
+                 .skipped = skipped});
+}
+
+std::vector<bool> written_tensors(const WriteRequest& request) {
+  std::unordered_set<std::string_view> objects;
+  for (const NamedObject& object : request.objects) objects.insert(object.name);
+  std::vector<bool> out;
+  out.reserve(request.tensors.size());
+  for (const Selected& selected : request.tensors) {
+    const std::string_view name = selected.name;
+    const bool is_pickle = name.ends_with("data.pkl") || name.starts_with("data/") || name.find("/data/") != name.npos;
+    const bool is_blob = request.source->tensors[selected.tensor].role == Role::blob;
+    out.push_back(!is_blob || (!is_pickle && !objects.contains(name)));
+  }
+  return out;
 }
 
 }  // namespace ckpt

@@ -222,7 +222,9 @@ def case_attributes_of_parameters_are_kept_or_no_success(sh):
     sh.run("convert", "m.pt", "m.safetensors", code=3, err=text)
     sh.run("convert", "m.pt", "m.safetensors", code=3, out="already done")
     sh.run("convert", "m.pt", "n.safetensors", "--allow-skipped")
-    sh.run("convert", "u", "again.safetensors", "--only", "weights")
+    sh.run("convert", "u", "again.pt", code=3, err="of its source: " + text)
+    sh.run("convert", "u", "again.safetensors", "--only", "weights", code=3, err="left out here")
+    sh.run("convert", "u", "again", "--only", "weights", "--allow-skipped")
 
 
 class Color(enum.Enum):

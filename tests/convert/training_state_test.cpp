@@ -348,7 +348,7 @@ TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
   EXPECT_FALSE(given.order_is_missing);
   in_order.pop_back();
   EXPECT_EQ(state(sorted, false, in_order).unplaced_reason,
-            "the optimizer numbers its parameters, and the listed ones do not fit their number and shapes");
+            "the optimizer numbers its parameters, and the listed ones fit its groups and shapes in no way, or in several");
 }
 
 TEST(TrainingState, ListedNamesMayLackTheWrapperOrBeTied) {

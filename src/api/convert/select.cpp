@@ -338,6 +338,8 @@ std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request,
   for (Finding& finding : out) {
     const bool by_files = finding.skipped == Skipped::training_state || finding.skipped == Skipped::data;
     if (by_files && !is_requested(finding, request, target)) finding.severity = Severity::note;
+    if (finding.skipped == Skipped::unless_blobs && is_requested(finding, request, target))
+      finding.text += "; left out here";
   }
   // A request for weights alone needs no word about files of the optimizer.
   std::erase_if(out, [](const Finding& finding) {

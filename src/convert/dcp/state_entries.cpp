@@ -68,6 +68,7 @@ class KeptKeys {
         map_(*request.source),
         names_(request),
         set_(request),
+        is_value_(written_tensors(request)),
         keeps_items_(map_.format == "dcp" || map_.origin == "dcp") {}
 
   Result<StateEntries> build() {
@@ -75,8 +76,8 @@ class KeptKeys {
     CKPT_CHECK(add_tied());
     keeps_items_ ? add_items() : add_leaves();
     StateEntries out{.entries = set_.take_entries()};
-    add_left_out(out.notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp");
-    add_left_out(out.notes, set_.lost_objects(), "Python object", "Python objects", "dcp");
+    add_left_out(out.notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp", Skipped::training_state);
+    add_left_out(out.notes, set_.lost_objects(), "Python object", "Python objects", "dcp", Skipped::training_state);
     return out;
   }
 
@@ -87,7 +88,7 @@ class KeptKeys {
     const Tensor tensor = names_.tensor(selected);
     Path path = renamed_path(source_path(map_.nested, source.name, source.path), source.name, tensor.name);
     std::string key = key_of(tensor.name, path);
-    if (tensor.role != Role::blob) {
+    if (tensor.role != Role::blob || (!keeps_items_ && is_value_[selected])) {
       kept_.emplace(tensor.name, Kept{index, selected});
       return set_.add_tensor(index, tensor, std::move(key), std::move(path));
     }
@@ -133,7 +134,8 @@ class KeptKeys {
   const Map& map_;
   const TargetTensors names_;
   EntrySet set_;
-  const bool keeps_items_;  // blobs are torch.save archives, as DCP's items of bytes are
+  const std::vector<bool> is_value_;  // by WriteRequest::tensors
+  const bool keeps_items_;            // blobs are torch.save archives, as DCP's items of bytes are
   std::unordered_map<std::string, Kept> kept_{};
   std::vector<std::string> lost_blobs_{};
 };

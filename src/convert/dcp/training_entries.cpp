@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -57,8 +58,10 @@ class TrainingEntries {
 
   Result<StateEntries> build() {
     std::vector<StateItem> items;
+    const std::vector<bool> is_value = written_tensors(request_);
     for (std::size_t i = 0; i < request_.tensors.size(); ++i) {
       Tensor tensor = names_.tensor(i);
+      if (!is_value[i]) streams_.insert(request_.tensors[i].tensor);
       items.push_back({request_.tensors[i].tensor, tensor.name, tensor.dtype, tensor.role});
     }
     state_ = training_state({.map = &map_, .items = items, .aliases = request_.aliases, .objects = request_.objects});
@@ -145,11 +148,11 @@ class TrainingEntries {
     return {};
   }
 
-  /// Tensors that are neither weights nor slots keep their names; blobs are not in a form that torch.load takes.
+  /// Tensors that are neither weights nor slots keep their names; pickle streams are not in a form that torch.load takes.
   Result<> add_loose() {
     for (const std::uint32_t index : state_.loose) {
       const Tensor& tensor = map_.tensors[index];
-      if (tensor.role == Role::blob) {
+      if (streams_.contains(index)) {
         lost_blobs_.push_back(tensor.name);
       } else {
         CKPT_CHECK(set_.add_tensor(index, tensor, tensor.name, path_of(tensor.name, tensor.path)));
@@ -221,8 +224,8 @@ class TrainingEntries {
       notes.push_back({.text = fmt::format("param_groups: torch's defaults for options that the source lacks: {}",
                                            fmt::join(defaults_, ", "))});
     if (state_.loss_scale) notes.push_back({.text = "the loss scaler's state is left out: FSDP state dicts have none"});
-    add_left_out(notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp");
-    add_left_out(notes, set_.lost_objects(), "Python object", "Python objects", "dcp");
+    add_left_out(notes, lost_blobs_, "opaque blob", "opaque blobs", "dcp", Skipped::training_state);
+    add_left_out(notes, set_.lost_objects(), "Python object", "Python objects", "dcp", Skipped::training_state);
   }
 
   const WriteRequest& request_;
@@ -234,6 +237,7 @@ class TrainingEntries {
   std::vector<std::string> from_masters_{};
   std::vector<std::string> masters_{};
   std::vector<std::string> defaults_{};
+  std::unordered_set<std::uint32_t> streams_{};  // tensors of the map: pickles, and what they refer to
   std::vector<std::string> lost_blobs_{};
 };
 

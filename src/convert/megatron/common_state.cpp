@@ -76,8 +76,7 @@ class CommonBuild {
                     .optimizers = std::move(optimizers),
                     .step = parts_.step ? parts_.step : step_,
                     .is_distributed = is_distributed_};
-    add_left_out(out.notes, lost_, "Python object", "Python objects", parts_.form());
-    for (Finding& note : out.notes) note.skipped = Skipped::training_state;
+    add_left_out(out.notes, lost_, "Python object", "Python objects", parts_.form(), Skipped::training_state);
     add_left_out(out.notes, lost_arguments_, "argument", "arguments", parts_.form());
     return out;
   }

@@ -90,9 +90,7 @@ Result<SourceState> source_state(const WriteRequest& request) {
 
 void report_lost(const SourceState& state, const std::vector<std::string>& names, std::string_view one,
                  std::string_view many, std::vector<Finding>& out) {
-  const std::size_t before = out.size();
-  add_left_out(out, names, one, many, state.common.form());
-  for (std::size_t i = before; i < out.size(); ++i) out[i].skipped = Skipped::training_state;
+  add_left_out(out, names, one, many, state.common.form(), Skipped::training_state);
 }
 
 void report_left_out(const WriteRequest& request, const SourceState& state, std::vector<Finding>& out) {

@@ -105,6 +105,20 @@ Result<Map> open_items(Io& io, const std::string& root, const std::vector<DirEnt
   return map;
 }
 
+// What rank 0 of Megatron-LM writes first; the weights and then .metadata follow.
+// source  megatron/core/dist_checkpointing/serialization.py: save
+Result<> check_finished(const std::string& root, const FileSet& set, const Map& map) {
+  if (set.files.size() != 1 || set.files.front().path != "common.pt") return {};
+  const auto is_weight = [](const Tensor& tensor) { return tensor.role == Role::param; };
+  if (std::ranges::any_of(map.tensors, is_weight) ||
+      std::ranges::find(map.objects, "checkpoint_version", &NamedObject::name) == map.objects.end())
+    return {};
+  return fail({.code = Errc::uncommitted,
+               .message = root + ": common.pt of Megatron-LM without .metadata: the save never finished",
+               .file = join_path(root, ".metadata"),
+               .hint = "use an earlier checkpoint; .metadata and the weights may be on another node"});
+}
+
 Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
   CKPT_TRY(const FileInfo info, io.stat(root));
   const bool is_directory = info.kind == FileInfo::Kind::directory;
@@ -142,6 +156,7 @@ Result<Map> open(Io& io, const std::string& root, const ReadOptions& options) {
     }));
   }
   CKPT_TRY(Map map, builder.build(metadata));
+  if (is_directory) CKPT_CHECK(check_finished(root, set, map));
   map.variant = set.files.size() == 1 ? "1 file" : fmt::format("{} files", set.files.size());
   if (!set.index.empty()) map.variant += " with " + set.index;
   map.collection = set.collection;

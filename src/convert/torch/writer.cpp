@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/left_out.hpp"
 #include "convert/torch/object_file.hpp"
 #include "convert/torch/trainer_folder.hpp"
 #include "convert/torch/written_state.hpp"

@@ -334,12 +334,8 @@ class StateBuilder {
       out_.dropped.push_back({.text = std::move(text)});
     }
     report_items();
-    const std::size_t before = out_.dropped.size();
-    add_left_out(out_.dropped, unwritten_, "Python object", "Python objects", "a file for weights_only=True");
-    for (std::size_t i = before; i < out_.dropped.size(); ++i) {
-      out_.dropped[i].severity = Severity::warning;
-      out_.dropped[i].skipped = Skipped::training_state;
-    }
+    add_left_out(out_.dropped, unwritten_, "Python object", "Python objects", "a file for weights_only=True",
+                 Skipped::training_state);
   }
 
   /// Objects of DCP whose classes are not known here.
@@ -378,20 +374,6 @@ class StateBuilder {
 
 Result<WrittenState> state_of(const WriteRequest& request, RandomStates random_states) {
   return StateBuilder(request, random_states).build();
-}
-
-std::vector<bool> written_tensors(const WriteRequest& request) {
-  std::unordered_set<std::string_view> objects;
-  for (const NamedObject& object : request.objects) objects.insert(object.name);
-  std::vector<bool> out;
-  out.reserve(request.tensors.size());
-  for (const Selected& selected : request.tensors) {
-    const std::string_view name = selected.name;
-    const bool is_pickle = name.ends_with("data.pkl") || name.starts_with("data/") || name.find("/data/") != name.npos;
-    const bool is_blob = request.source->tensors[selected.tensor].role == Role::blob;
-    out.push_back(!is_blob || (!is_pickle && !objects.contains(name)));
-  }
-  return out;
 }
 
 ValuePtr state_dict(const WriteRequest& request, const std::vector<std::uint32_t>& selected) {

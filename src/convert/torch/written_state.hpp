@@ -41,7 +41,4 @@ Result<WrittenState> state_of(const WriteRequest& request, RandomStates random_s
 /// them.
 ValuePtr state_dict(const WriteRequest& request, const std::vector<std::uint32_t>& selected);
 
-/// Which of a request's tensors a state holds: of blobs those that no object duplicates, and no pickle streams.
-std::vector<bool> written_tensors(const WriteRequest& request);
-
 }  // namespace ckpt::torch

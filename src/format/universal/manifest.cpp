@@ -233,6 +233,9 @@ Result<std::vector<Finding>> read_findings(const json::Value& root) {
     CKPT_TRY(finding.text, text_of(row, "text"));
     CKPT_TRY(finding.file, text_of(row, "file", false));
     CKPT_TRY(finding.tensor, text_of(row, "tensor", false));
+    const json::Value* in_blobs = row.find("in_blobs");
+    if (in_blobs != nullptr && in_blobs->boolean() != nullptr && *in_blobs->boolean())
+      finding.skipped = Skipped::unless_blobs;
     findings.push_back(std::move(finding));
   }
   return findings;

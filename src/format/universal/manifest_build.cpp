@@ -57,6 +57,7 @@ void put_findings(json::Writer& out, const std::vector<Finding>& findings) {
     out.member("text", shown_text(finding.text));
     if (!finding.file.empty()) out.member("file", shown_text(finding.file));
     if (!finding.tensor.empty()) out.member("tensor", shown_text(finding.tensor));
+    if (finding.skipped == Skipped::unless_blobs) out.member("in_blobs", true);
     out.end_object();
   }
   out.line().end_array();
