@@ -114,6 +114,7 @@ def case_no_space_on_one_rank(job, options):
             job.fresh()
             step = job.steps + 1
             run = job.start("save", "auto", step, step + 1, "--rank", rank, "--do", "fill", "--at", number)
+            check(set(run.told) == set(range(RANKS)), "a rank is silent", run)
             first = [run.told[each][0] for each in range(RANKS)]
             check(len(set(text.split()[2] for text in first)) == 1, "no agreement", run)
             check(all(run.told[each][1] == f"step {step + 1}: saved" for each in range(RANKS)), "training does not go on", run)

@@ -123,6 +123,11 @@ std::uint64_t text_bytes(const PathPart& part) {
   return text == nullptr ? 0 : text->size();
 }
 
+// Whether a path holds the key as it is. Python 2's text is bytes.
+bool is_path_key(Kind key) {
+  return key == Kind::text || key == Kind::integer || key == Kind::bytes;
+}
+
 // A dict's key as a part of a path.
 PathPart part_of(const Graph& graph, NodeId key) {
   if (graph.kind(key) == Kind::integer) return graph.integer(key);
@@ -283,7 +288,9 @@ class Walk {
         kept_whole_.insert(node);
       }
     } else if (is_dict(graph_, node)) {
-      add_pairs(children, as_mapping(graph_, node));
+      const auto pairs = as_mapping(graph_, node);
+      if (keeps_keys_whole(node, pairs)) return children;
+      add_pairs(children, pairs);
       if (graph_.state(node) == kNone) return children;
       const auto [metadata, is_new] = metadata_of_.try_emplace(node, kNone);
       if (is_new) metadata->second = graph_.find(graph_.state(node), "_metadata");
@@ -292,6 +299,17 @@ class Walk {
       add_parts(children, node);
     }
     return children;
+  }
+
+  // Of a dict of plain values; the names of tensors need a path, whatever their keys.
+  bool keeps_keys_whole(NodeId node, const std::optional<std::vector<std::pair<NodeId, NodeId>>>& pairs) {
+    if (!pairs || stack_.empty()) return false;
+    if (kept_whole_.contains(node)) return true;
+    const bool all_fit =
+        std::ranges::all_of(*pairs, [&](const auto& pair) { return is_path_key(graph_.kind(pair.first)); });
+    if (all_fit || tensors_.inside(node)) return false;
+    kept_whole_.insert(node);
+    return true;
   }
 
   // An object, or a set, that has a tensor inside.
