@@ -139,7 +139,7 @@ def case_ls_objects_shows_values(sh):
                                                                  r"^\d+ values"]).out
     check("model.embed" not in out, "tensors")
     rows = sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--tsv", "--only", "*.lr").out.splitlines()
-    check(rows[0] == "NAME\tVALUE" and all(row.endswith("lr\t0") for row in rows[1:]) and len(rows) == 3, str(rows))
+    check(rows[0] == "NAME\tVALUE" and all(row.endswith("lr\t0.0") for row in rows[1:]) and len(rows) == 3, str(rows))
     sh.run("ls", sh.checkpoint(TRAINER), "--objects", "-q", "--only", "scheduler.last*", out=r"^scheduler.last_epoch\n\Z")
     sh.run("ls", sh.checkpoint(TRAINER), "--objects", "--only", "nothing", code=10, err="no object matches --only nothing")
     objects = sh.document("ls", sh.checkpoint(TRAINER))["data"]["objects"]

@@ -215,14 +215,14 @@ def case_an_unfinished_name_is_no_target_and_no_store(sh):
 
 def case_attributes_of_parameters_are_kept_or_no_success(sh):
     save({"p": Parameter([1, 2], {"foo": Tensor([7, 8, 9]), "bar": 1}), "q": Tensor([3])}, sh.path("m.pt"))
-    text = "Python attributes, or the custom class, of a tensor are kept only in the blob data.pkl: p "
+    text = "Python attributes, or the custom class, of a tensor are kept only in the blob data.pkl: p"
     sh.run("convert", "m.pt", "u", err=text)
     check({"p", "q", "data.pkl", "data/1"} <= names(sh, "u"), f"the attribute is lost: {names(sh, 'u')}")
     sh.run("verify", "u", "--against", "m.pt")
-    sh.run("convert", "m.pt", "m.safetensors", code=3, err=text)
+    sh.run("convert", "m.pt", "m.safetensors", code=3, err=text + "; left out here")
     sh.run("convert", "m.pt", "m.safetensors", code=3, out="already done")
     sh.run("convert", "m.pt", "n.safetensors", "--allow-skipped")
-    sh.run("convert", "u", "again.pt", code=3, err="of its source: " + text)
+    sh.run("convert", "u", "again.pt", code=3, err="of its source: " + text + "; left out here")
     sh.run("convert", "u", "again.safetensors", "--only", "weights", code=3, err="left out here")
     sh.run("convert", "u", "again", "--only", "weights", "--allow-skipped")
 
