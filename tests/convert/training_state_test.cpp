@@ -347,8 +347,9 @@ TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
   EXPECT_EQ(names_of(given, given.groups[0].members), "0 1 2 3 4 5 6 7 8 9 10 11");
   EXPECT_FALSE(given.order_is_missing);
   in_order.pop_back();
-  EXPECT_EQ(state(sorted, false, in_order).unplaced_reason,
-            "the optimizer numbers its parameters, and the listed ones fit its groups and shapes in no way, or in several");
+  EXPECT_EQ(
+      state(sorted, false, in_order).unplaced_reason,
+      "the optimizer numbers its parameters, and the listed ones fit its groups and shapes in no way, or in several");
 }
 
 TEST(TrainingState, ListedNamesMayLackTheWrapperOrBeTied) {

@@ -44,7 +44,7 @@ class Printer {
   void put_held(const BigInt& value, std::size_t) { out_ += value.decimal.substr(0, limit_); }
   void put_held(double value, std::size_t) {
     std::string digits = fmt::format("{}", value);
-    if (digits.find_first_not_of("-0123456789") == digits.npos) digits += ".0";  // a real is told from an integer
+    if (digits.find_first_not_of("-0123456789") == digits.npos) digits += ".0";  // unlike the integer
     out_ += digits;
   }
   void put_held(const std::string& value, std::size_t) {
