@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kBuffersPerWorker = 6;
 constexpr std::uint64_t kSharingBuffersPerWorker = 8;
 constexpr std::uint64_t kLeavesPerBuffer = 8;
-constexpr std::uint64_t kMostBuffers = 40;  // of all workers, unless they are many
+constexpr std::uint64_t kMostBuffers = 40;  // of all workers of all ranks, unless they are many
 // Leaves that a worker takes at a time. Leaves that share reads must be processed by one worker, so fewer turns are
 // taken.
 constexpr Extent kLeavesTaken{1, 48};
@@ -163,7 +163,8 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, most_workers)));
   const std::uint64_t usual = workers * (plan.shares_reads() ? kSharingBuffersPerWorker : kBuffersPerWorker);
-  const std::uint64_t most = std::max(usual, std::min((end - first) / kLeavesPerBuffer, kMostBuffers)) / workers;
+  const std::uint64_t most =
+      std::max(usual, std::min((end - first) / kLeavesPerBuffer, kMostBuffers / ranks)) / workers;
   const std::uint64_t buffers =
       options.pool != nullptr ? options.pool->buffer_count() : options.pool_bytes / kRunBufferBytes;
   const auto per_worker = static_cast<std::size_t>(std::min({buffers / workers, most, 2 * (end - first + 1)}));
