@@ -40,6 +40,14 @@ def refuse(sh, run, code, text):
     check(not sh.path("out").exists(), "something was published")
 
 
+def case_a_torch_dist_save_that_never_finished_is_incomplete(sh):
+    sh.path("run/iter_0000005").mkdir(parents=True)
+    torch_file.save({"args": {"num_layers": 4}, "iteration": 5, "checkpoint_version": 3.0}, sh.path("run/iter_0000005/common.pt"))
+    for path in ("run", "run/iter_0000005"):
+        sh.run("convert", path, "out", code=13, err="common.pt of Megatron-LM without .metadata: the save never finished")
+    check(not sh.path("out").exists(), "out")
+
+
 def case_what_a_zarr_run_lost_is_named(sh):
     weight = "decoder.final_layernorm.weight"
     for lost, text in ((f"{weight}/.zarray", f"{weight}/.zarray: missing, but the array's chunks"),

@@ -214,22 +214,14 @@ def case_an_unfinished_name_is_no_target_and_no_store(sh):
 
 
 def case_plain_dicts_keep_keys_of_every_kind(sh):
-    odd = {"acc": {(0, 1): 1.0, (1, 2): [2, 3]}, "d": {None: 3, "None": 4, 1: 5, "1": 6}}
-    save({"model": {"w": Tensor([1.0, 2.0])}, "nested": {"x": odd}, "step": 3}, sh.path("m.pt"))
+    x = {"acc": {(0, 1): 1.0, (1, 2): [2, 3]}, "d": {None: 3, "None": 4, 1: 5, "1": 6}}
+    save({"model": {"w": Tensor([1.0, 2.0])}, "nested": {"x": x}, "step": 3}, sh.path("m.pt"))
     sh.run("convert", "m.pt", "c")
     sh.run("convert", "c", "again.pt")
-    for path in ("m.pt", "c", "again.pt"):
+    for path in "m.pt", "c", "again.pt":
         sh.run("ls", path, "--objects", "--tsv", out=[r"^nested.x.acc\t\{\(0, 1\): 1.0, \(1, 2\): \[2, 3\]\}$",
                                                       r"^nested.x.d\t\{None: 3, 'None': 4, 1: 5, '1': 6\}$", r"^step\t3$"])
     sh.run("verify", "again.pt", "--against", "m.pt")
-
-
-def case_a_torch_dist_save_that_never_finished_is_incomplete(sh):
-    sh.path("run/iter_0000005").mkdir(parents=True)
-    save({"args": argparse.Namespace(num_layers=4), "iteration": 5, "checkpoint_version": 3.0}, sh.path("run/iter_0000005/common.pt"))
-    for path in ("run", "run/iter_0000005"):
-        sh.run("convert", path, "out", code=13, err="common.pt of Megatron-LM without .metadata: the save never finished")
-    check(not sh.path("out").exists(), "out")
 
 
 def case_attributes_of_parameters_are_kept_or_no_success(sh):
@@ -240,12 +232,10 @@ def case_attributes_of_parameters_are_kept_or_no_success(sh):
     sh.run("verify", "u", "--against", "m.pt")
     sh.run("convert", "m.pt", "m.safetensors", code=3, err=text + "; left out here")
     sh.run("convert", "m.pt", "m.safetensors", code=3, out="already done")
-    quiet = sh.run("convert", "m.pt", "q.safetensors", "-q", code=3, err="^warning: " + text + "; left out here")
-    check(quiet.out == "", quiet.out)
+    sh.run("convert", "m.pt", "q.safetensors", "-q", code=3, err="^warning: " + text + "; left out here", out=r"\A\Z")
     sh.run("convert", "m.pt", "n.safetensors", "--allow-skipped")
     sh.run("convert", "u", "again.pt", code=3, err="of its source: " + text + "; left out here")
     sh.run("convert", "u", "again.safetensors", "--only", "weights", code=3, err="left out here")
-    sh.run("convert", "u", "again", "--only", "weights", "--allow-skipped")
 
 
 class Color(enum.Enum):
