@@ -224,7 +224,7 @@ def case_the_order_of_the_parameters_makes_a_trainers_folder_resumable(sh):
     for target in (stage2, ("--to", "deepspeed-universal"), ("--to", "dcp")):
         sh.run("convert", trainer, "out", *target, code=12, err="in the order of the model, which the source does not record"
                "(.|\n)*hint: --map FILE +lists them: .\"ckpt-map\": 1, \"parameters\": ")
-        sh.run("convert", trainer, "out", *target, "--map", "short.json", code=12, err="the listed ones fit its groups and shapes in no way, or in several")
+        sh.run("convert", trainer, "out", *target, "--map", "short.json", code=12, err="the listed ones do not match its groups and shapes, or match them in several ways")
         sh.run("convert", trainer, "out", *target, "--map", "wrong.json", code=2, err="model.norm.wieght(.|\n)*did you mean model.norm.weight")
         check(not sh.path("out").exists(), "out")
     sh.run("convert", trainer, "ds", *stage2, "--map", "order.json")

@@ -349,7 +349,7 @@ TEST(TrainingState, NumbersAreNotNamedByTheOrderOfSortedNames) {
   in_order.pop_back();
   EXPECT_EQ(
       state(sorted, false, in_order).unplaced_reason,
-      "the optimizer numbers its parameters, and the listed ones fit its groups and shapes in no way, or in several");
+      "the optimizer numbers its parameters, and the listed ones do not match its groups and shapes, or match them in several ways");
 }
 
 TEST(TrainingState, ListedNamesMayLackTheWrapperOrBeTied) {

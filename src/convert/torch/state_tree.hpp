@@ -36,8 +36,9 @@ struct StateTree {
 };
 
 /// Follows dicts, lists and tuples down to their leaves. Long sequences of plain values, sets and empty containers are
-/// leaves; so are dicts without tensors that have a key which is neither text nor an integer, below the root. An object of a class is a leaf too, unless a tensor is inside: then its state's entries follow by their
-/// keys, its arguments below "args". A dict's "_metadata" attribute (torch.nn.Module.state_dict) is a leaf of that key.
+/// leaves; so are, below the root, dicts without tensors that have a key which is neither text nor an integer. An object
+/// of a class is a leaf too, unless a tensor is inside: then its state's entries follow by their keys, its arguments
+/// below "args". A dict's "_metadata" attribute (torch.nn.Module.state_dict) is a leaf of that key.
 ///
 /// refused: it unfolds to more than 2 million values (shared containers count each time they are reached), or its names to
 /// more than 256 MiB beyond the text that the pickle holds

@@ -391,7 +391,7 @@ class Assembly {
       out_.order_is_missing = !ordered_ || !listed_.empty();
       out_.unplaced_reason =
           !listed_.empty()
-              ? "the optimizer numbers its parameters, and the listed ones fit its groups and shapes in no way, or in several"
+              ? "the optimizer numbers its parameters, and the listed ones do not match its groups and shapes, or match them in several ways"
           : ordered_
               ? "the optimizer numbers its parameters, and their shapes and order do not identify them"
               : "the optimizer numbers its parameters in the order of the model, which the source does not record";
