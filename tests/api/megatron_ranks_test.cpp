@@ -17,13 +17,12 @@
 namespace ckpt::test {
 namespace {
 
-constexpr std::uint64_t kVocabulary = 99;  // of the runs, without padding
-
 struct Recut {
   std::string name;  ///< of the test
   std::string golden;
   TargetOptions options{};
   std::vector<std::string> folders{};  ///< of ranks, some of them
+  std::uint64_t vocabulary = 99;       ///< of the run, without padding
 };
 void PrintTo(const Recut& recut, std::ostream* out) {
   *out << recut.name;
@@ -33,6 +32,7 @@ std::vector<Recut> recuts() {
   const std::string dist = "torch_dist_tp2_pp2_dp2";
   const std::string numbered = "legacy_tp2_pp2";
   const std::string moe = "legacy_moe_ep2_pp2_dp2";
+  const std::string predicting = "torch_dist_mtp_tp2_pp2";
   return {
       {.name = "SameSize", .golden = dist, .folders = {"mp_rank_00_000", "mp_rank_01_001"}},
       {.name = "OneRank", .golden = dist, .options = {.tp = 1, .pp = 1}, .folders = {"mp_rank_00"}},
@@ -56,7 +56,17 @@ std::vector<Recut> recuts() {
       {.name = "NumberedInterleaved", .golden = numbered, .options = {.vpp = 2}, .folders = {"mp_rank_00_001"}},
       {.name = "ExpertsTogether", .golden = moe, .options = {.ep = 1, .pp = 1}, .folders = {"mp_rank_00"}},
       {.name = "Experts4", .golden = moe, .options = {.ep = 4}, .folders = {"mp_rank_00_001_003"}},
-      {.name = "ExpertsTensor2", .golden = moe, .options = {.ep = 2, .tp = 2}, .folders = {"mp_rank_01_001_001"}}};
+      {.name = "ExpertsTensor2", .golden = moe, .options = {.ep = 2, .tp = 2}, .folders = {"mp_rank_01_001_001"}},
+      {.name = "PredictionOneStage",
+       .golden = predicting,
+       .options = {.tp = 2, .pp = 1},
+       .folders = {"mp_rank_01"},
+       .vocabulary = 50},
+      {.name = "PredictionPipeline2",
+       .golden = predicting,
+       .options = {.tp = 1, .pp = 2},
+       .folders = {"mp_rank_00_001"},
+       .vocabulary = 50}};
 }
 
 class MegatronRecut : public testing::TestWithParam<Recut> {
@@ -81,10 +91,10 @@ class MegatronRecut : public testing::TestWithParam<Recut> {
 };
 
 /// The rows of the vocabulary that the model uses: how many follow depends on the ranks.
-std::string used_rows(const Tensor& tensor, std::string bytes) {
+std::string used_rows(const Tensor& tensor, std::string bytes, std::uint64_t vocabulary) {
   const bool is_vocabulary =
       tensor.name.find("word_embeddings") != std::string::npos || tensor.name.find("output_layer") != std::string::npos;
-  if (is_vocabulary && tensor.shape.size() == 2) bytes.resize(bytes.size() / tensor.shape[0] * kVocabulary);
+  if (is_vocabulary && tensor.shape.size() == 2) bytes.resize(bytes.size() / tensor.shape[0] * vocabulary);
   return bytes;
 }
 
@@ -111,7 +121,9 @@ TEST_P(MegatronRecut, EveryTensorComesBack) {
     const Gathered gathered =
         gather(after->map, after->root, static_cast<std::size_t>(found - after->map.tensors.begin()));
     EXPECT_TRUE(gathered.complete && gathered.replicas_agree && gathered.crc_agrees) << tensor.name;
-    EXPECT_TRUE(used_rows(*found, gathered.bytes) == used_rows(tensor, gather(before->map, before->root, i).bytes))
+    const std::uint64_t rows = GetParam().vocabulary;
+    EXPECT_TRUE(used_rows(*found, gathered.bytes, rows) ==
+                used_rows(tensor, gather(before->map, before->root, i).bytes, rows))
         << tensor.name;
     ++compared;
   }

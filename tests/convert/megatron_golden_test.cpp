@@ -223,6 +223,9 @@ TEST(MegatronWeights, NamesTellLayerExpertAndCut) {
             "decoder.layers.self_attention.linear_qkv.layer_norm_weight");
   EXPECT_EQ(megatron::weight_of("decoder.layers.1.input_layernorm.weight", false).cut, Cut::none);
   EXPECT_EQ(megatron::weight_of("decoder.layers.1.mixer.in_proj.weight", false).cut, Cut::unknown);
+  EXPECT_EQ(megatron::weight_of("mtp.layers.0.eh_proj.weight", true).cut, Cut::columns);
+  EXPECT_EQ(megatron::weight_of("mtp.layers.1.mtp_model_layer.input_layernorm.weight", true).name,
+            "mtp.layers.1.transformer_layer.self_attention.linear_qkv.layer_norm_weight");
   for (const char* number : {"x", "", "1048576", "18446744073709551615", "18446744073709551616"})
     EXPECT_EQ(megatron::weight_of(std::string("decoder.layers.") + number + ".mlp.linear_fc2.bias", false).layer,
               std::nullopt);

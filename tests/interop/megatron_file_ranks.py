@@ -1,5 +1,6 @@
 """One rank of a group that loads files of ranks with megatron-core, as its --ckpt-format torch does: the model's state dict,
-the optimizer's, and the distributed optimizer's file. Saves what this rank got, by name.
+the optimizer's, and the distributed optimizer's file. Saves what this rank got, by name; and, as Megatron-LM does, files of
+ranks in OUT/again.
 
 python megatron_file_ranks.py RANK WORLD TENSOR PIPELINE EXPERT EXPERT_TENSOR PORT ITERATION OUT"""
 import pathlib
@@ -7,7 +8,7 @@ import sys
 
 import torch
 
-from megatron_model import join_group, resumed
+from megatron_model import join_group, rank_folder, resumed
 
 rank, world, *sizes, port = map(int, sys.argv[1:8])
 iteration, out = map(pathlib.Path, sys.argv[8:10])
@@ -34,4 +35,11 @@ for one in getattr(optimizer, "chained_optimizers", [optimizer]):
             got[slot][name] = begin, held[slot].detach().flatten().clone()
 got["steps"] = {float(group["step"]) for group in optimizer.param_groups if "step" in group}
 torch.save(got, out / f"{rank}.pt")
+
+folder = out / "again" / iteration.name / rank_folder(*sizes[:3])
+folder.mkdir(parents=True, exist_ok=True)
+torch.save(state | {"model": model.state_dict_for_save_checkpoint(), "optimizer": optimizer.state_dict()}, folder / "model_optim_rng.pt")
+if is_distributed:
+    optimizer.save_parameter_state(str(folder / "distrib_optim.pt"))
+(out / "again" / "latest_checkpointed_iteration.txt").write_text(str(state["iteration"]))
 torch.distributed.barrier()

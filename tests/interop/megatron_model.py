@@ -57,10 +57,20 @@ class OnCpu(torch.overrides.TorchFunctionMode):
         return result.replace("torch.", "torch.cuda.") if function is torch.Tensor.type and len(arguments) == 1 else result
 
 
+def rank_folder(tensor, pipeline, expert):
+    """Of this rank's files, in the folder of an iteration."""
+    from megatron.core import parallel_state
+    folder = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
+    if pipeline > 1:
+        folder += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}"
+    if expert > 1:
+        folder += f"_{parallel_state.get_expert_model_parallel_rank():03d}"
+    return folder
+
+
 def resumed(iteration, tensor, pipeline, expert, expert_tensor):
     """What --ckpt-format torch loads from a rank's files: the arguments, the model, and its optimizer."""
     OnCpu().__enter__()
-    from megatron.core import parallel_state
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
@@ -73,11 +83,7 @@ def resumed(iteration, tensor, pipeline, expert, expert_tensor):
         set_state(self, weight, tensors | {"step": state["step"]})
 
     DistributedOptimizer._set_main_param_and_optimizer_states = set_state_but_step
-    folder = f"mp_rank_{parallel_state.get_tensor_model_parallel_rank():02d}"
-    if pipeline > 1:
-        folder += f"_{parallel_state.get_pipeline_model_parallel_rank():03d}"
-    if expert > 1:
-        folder += f"_{parallel_state.get_expert_model_parallel_rank():03d}"
+    folder = rank_folder(tensor, pipeline, expert)
     state = torch.load(iteration / folder / "model_optim_rng.pt", weights_only=False)
     args = state["args"]
     assert (args.tensor_model_parallel_size, args.pipeline_model_parallel_size) == (tensor, pipeline)

@@ -15,7 +15,7 @@ rank, world, *sizes, port = map(int, sys.argv[1:8])
 checkpoint, out = sys.argv[8:10]
 join_group(rank, world, port, *sizes)
 
-from megatron.core import dist_checkpointing  # noqa: E402
+from megatron.core import dist_checkpointing, parallel_state  # noqa: E402
 from megatron.core.dist_checkpointing.mapping import ShardedTensor, ShardedTensorFactory  # noqa: E402
 
 common = dist_checkpointing.load_common_state_dict(checkpoint)
@@ -26,7 +26,7 @@ if len(sys.argv) > 10:
     args.padded_vocab_size = int(sys.argv[10])
 model = model_of(args, config_of(args, *sizes))
 args.use_distributed_optimizer = getattr(args, "use_distributed_optimizer", True)
-state = model.sharded_state_dict()
+state = model.sharded_state_dict(metadata={"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)})
 wanted = {"model": state}
 names = [] if "optimizer" not in common else ["param" if args.use_distributed_optimizer else "fp32_param", "exp_avg", "exp_avg_sq"]
 trained = {name for name, _ in model.named_parameters()}

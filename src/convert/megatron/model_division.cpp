@@ -10,6 +10,7 @@
 #include "convert/megatron/run_arguments.hpp"
 #include "format/checked.hpp"
 #include "format/model/object_tree.hpp"
+#include "format/text/parse_number.hpp"
 
 namespace ckpt::megatron {
 namespace {
@@ -45,10 +46,15 @@ constexpr std::array<std::string_view, 20> kModules{"input_layernorm.",
 constexpr std::array<std::string_view, 5> kInModule{"layer_norm_weight", "layer_norm_bias", "weight", "bias",
                                                     "expert_bias"};
 
-/// Weights before the layers, and behind them, in the order of the model.
+/// Those of a multi-token prediction layer.
+constexpr std::array<std::string_view, 5> kPredictionModules{"enorm.", "hnorm.", "eh_proj.", kPredictedLayer,
+                                                             "final_layernorm."};
+
+/// The parts of the model in their order, and the weights before the layers, behind them, and at the end.
+enum Section : std::uint8_t { kBeforeLayers, kInLayers, kBehindLayers, kInPrediction, kAtEnd };
 constexpr std::array<std::string_view, 2> kBefore{kEmbedding, "embedding.position_embeddings.weight"};
-constexpr std::array<std::string_view, 4> kBehind{"decoder.final_layernorm.weight", "decoder.final_layernorm.bias",
-                                                  kOutput, "output_layer.bias"};
+constexpr std::array<std::string_view, 2> kBehind{"decoder.final_layernorm.weight", "decoder.final_layernorm.bias"};
+constexpr std::array<std::string_view, 2> kEnd{kOutput, "output_layer.bias"};
 
 template <std::size_t N>
 std::size_t find_in(const std::array<std::string_view, N>& all, std::string_view one) {
@@ -74,7 +80,7 @@ std::string nearest_size(std::string_view option, std::uint64_t elements, std::u
 
 /// A rank's weight with its place in the module.
 struct ModelDivision::Ordered {
-  std::array<std::uint64_t, 6> place{};
+  std::array<std::uint64_t, 7> place{};  // section, layer, outer module, module, of two kinds of experts, member
   RankWeight weight;
 };
 
@@ -90,6 +96,7 @@ ModelForm model_form(const Value& args) {
           .is_transposed = has_transposed_experts(args),
           .is_gated = has_gated_layers(args),
           .is_tied = !is_set(args, "untie_embeddings_and_output_weights"),
+          .has_prediction = count_argument(args, "mtp_num_layers").value_or(0) != 0,
           .vocabulary = vocabulary,
           .vocabulary_multiple = count_argument(args, "make_vocab_size_divisible_by").value_or(1),
           .heads = count_argument(args, "num_attention_heads"),
@@ -212,23 +219,14 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
                     nearest_size(option, out.part.size() < 2 ? 0 : out.part[1], 1, ranks));
     out.part[1] /= ranks;
   }
-  bool is_known = find_in(kBefore, whole.name) < kBefore.size() || find_in(kBehind, whole.name) < kBehind.size();
-  if (is_layer) {
-    std::string_view rest = std::string_view(out.weight.name).substr(kLayers.size());
-    const bool is_norm = form_.is_local && (out.weight.name.find(kQkvNorm) != std::string::npos ||
-                                            out.weight.name.find(kMlpNorm) != std::string::npos);
-    std::string local = out.weight.name;
-    if (is_norm) {
-      replace_norm(local, kQkvNorm, ".input_layernorm.");
-      replace_norm(local, kMlpNorm, ".pre_mlp_layernorm.");
-      rest = std::string_view(local).substr(kLayers.size());
+  bool is_known = find_in(kBefore, whole.name) < kBefore.size() || find_in(kBehind, whole.name) < kBehind.size() ||
+                  find_in(kEnd, whole.name) < kEnd.size();
+  if (is_layer || whole.name.starts_with(kPredictionLayers)) {
+    if (form_.is_local) {
+      replace_norm(out.weight.name, kQkvNorm, ".input_layernorm.");
+      replace_norm(out.weight.name, kMlpNorm, ".pre_mlp_layernorm.");
     }
-    const auto* const module =
-        std::ranges::find_if(kModules, [&](std::string_view one) { return rest.starts_with(one); });
-    out.module = static_cast<std::size_t>(module - kModules.begin());
-    out.member = find_in(kInModule, rest.substr(rest.rfind('.') + 1));
-    is_known = out.module < kModules.size() && (out.member < kInModule.size() || rest.ends_with("gate_weight"));
-    out.weight.name = std::move(local);
+    is_known = order(out.weight.name, out);
   } else if (!is_known) {
     const std::size_t at =
         std::min({whole.name.find("decoder."), whole.name.find("embedding."), whole.name.find(kOutput)});
@@ -238,6 +236,31 @@ Result<> ModelDivision::check(const WholeWeight& whole, Divided& out, const std:
   }
   if (!is_known && whole.is_trained) unordered_ = whole.name;
   return {};
+}
+
+/// Finds the place of a layer's weight among the others; false: it is not known.
+bool ModelDivision::order(std::string_view name, Divided& out) {
+  const auto find_module = [&](const auto& modules) {
+    const auto* const found =
+        std::ranges::find_if(modules, [&](std::string_view one) { return name.starts_with(one); });
+    return static_cast<std::size_t>(found - modules.begin());
+  };
+  out.member = find_in(kInModule, name.substr(name.rfind('.') + 1));
+  const bool is_member = out.member < kInModule.size() || name.ends_with("gate_weight");
+  if (name.starts_with(kLayers)) {
+    name.remove_prefix(kLayers.size());
+  } else {
+    name.remove_prefix(kPredictionLayers.size());
+    const auto number = take_number<std::uint64_t>(name);
+    if (!number || !name.starts_with('.')) return false;
+    name.remove_prefix(1);
+    out.prediction = *number;
+    out.outer = find_module(kPredictionModules);
+    if (!name.starts_with(kPredictedLayer)) return is_member && out.outer < kPredictionModules.size();
+    name.remove_prefix(kPredictedLayer.size());
+  }
+  out.module = find_module(kModules);
+  return is_member && out.module < kModules.size();
 }
 
 RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::uint64_t layer,
@@ -276,27 +299,32 @@ RankWeight ModelDivision::part(std::size_t number, const RankPlace& place, std::
 void ModelDivision::add(std::size_t number, const RankPlace& place, std::uint64_t layer, std::uint64_t first_layer,
                         std::vector<Ordered>& out) const {
   const Divided& own = divided_[number];
-  const std::string head = fmt::format("{}{}.", kLayers, layer - first_layer);
-  const std::string_view rest = std::string_view(own.weight.name).substr(kLayers.size());
-  if (!own.is_expert) {
-    Ordered& one = out.emplace_back();
-    one.place = {1, layer, own.module, 0, 0, own.member};
-    one.weight = part(number, place, layer, 0);
-    one.weight.name = head + std::string(rest);
-    return;
+  std::string name = own.weight.name;
+  std::array<std::uint64_t, 4> module{kInPrediction, own.prediction, own.outer, own.module};
+  if (name.starts_with(kLayers)) {
+    module = {kInLayers, layer, 0, own.module};
+    name.insert(kLayers.size(), fmt::format("{}.", layer - first_layer));
   }
-  const std::size_t at = rest.find(kExpertAxis);
-  const std::string before(rest.substr(0, at));
-  const std::string_view inner = rest.substr(at + kExpertAxis.size());  // linear_fc1.weight
+  const auto add_one = [&](std::string as, std::uint64_t expert, std::uint64_t first, std::uint64_t second) {
+    Ordered& one = out.emplace_back();
+    one.place = {module[0], module[1], module[2], module[3], first, second, own.member};
+    one.weight = part(number, place, layer, expert);
+    one.weight.name = std::move(as);
+    one.weight.is_expert = own.is_expert;
+  };
+  if (!own.is_expert) return add_one(std::move(name), 0, 0, 0);
+  const std::size_t at = name.find(kExpertAxis);
+  const std::string before = name.substr(0, at);
+  const std::string inner = name.substr(at + kExpertAxis.size());  // linear_fc1.weight
   const std::uint64_t which = inner.starts_with("linear_fc1.") ? 0 : 1;
   const std::uint64_t count = experts_ / grid_.expert;
   for (std::uint64_t e = 0; e < count; ++e) {
-    Ordered& one = out.emplace_back();
-    one.place = {1, layer, own.module, form_.is_grouped ? which : e, form_.is_grouped ? e : which, own.member};
-    one.weight = part(number, place, layer, place.expert * count + e);
-    one.weight.name = form_.is_grouped ? fmt::format("{}{}.experts.{}{}", head, before, inner, e)
-                                       : fmt::format("{}{}.experts.local_experts.{}.{}", head, before, e, inner);
-    one.weight.is_expert = true;
+    const std::uint64_t expert = place.expert * count + e;
+    if (form_.is_grouped) {
+      add_one(fmt::format("{}.experts.{}{}", before, inner, e), expert, which, e);
+    } else {
+      add_one(fmt::format("{}.experts.local_experts.{}.{}", before, e, inner), expert, e, which);
+    }
   }
 }
 
@@ -305,7 +333,7 @@ std::vector<RankWeight> ModelDivision::chunk(const RankPlace& place, std::uint64
   const std::uint64_t end = grid_.end(chunk, place.pipeline);
   const bool is_begin = place.pipeline == 0 && chunk == 0;
   const bool is_end = place.pipeline + 1 == grid_.pipeline && chunk + 1 == grid_.chunks;
-  const bool shares_embedding = form_.is_tied && grid_.pipeline > 1;
+  const std::string_view copy = grid_.pipeline > 1 ? copied_embedding(form_.is_tied, form_.has_prediction) : "";
   std::vector<Ordered> found;
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     const std::string& name = weights_[i].name;
@@ -315,17 +343,26 @@ std::vector<RankWeight> ModelDivision::chunk(const RankPlace& place, std::uint64
         if (!weight.layer || *weight.layer == layer) add(i, place, layer, first, found);
       continue;
     }
-    const auto add_one = [&](std::uint64_t section, std::uint64_t position, std::string_view as, bool is_shared) {
+    if (name.starts_with(kPredictionLayers)) {
+      if (is_end) add(i, place, 0, 0, found);
+      continue;
+    }
+    const auto add_one = [&](Section section, std::uint64_t position, std::string_view as, bool is_shared) {
       Ordered& one = found.emplace_back();
-      one.place = {section, 0, 0, 0, 0, position};
+      one.place = {section, 0, 0, 0, 0, 0, position};
       one.weight = part(i, place, 0, 0);
       one.weight.name = as;
       one.weight.is_shared = is_shared;
     };
     const std::size_t before = find_in(kBefore, name);
-    if (before < kBefore.size() && is_begin) add_one(0, before, name, name == kEmbedding && shares_embedding);
-    if (name == kEmbedding && is_end && shares_embedding) add_one(2, find_in(kBehind, kOutput), kOutput, true);
-    if (before == kBefore.size() && is_end) add_one(2, find_in(kBehind, name), name, false);
+    const std::size_t behind = find_in(kBehind, name);
+    if (before < kBefore.size() && is_begin) add_one(kBeforeLayers, before, name, name == kEmbedding && !copy.empty());
+    if (name == kEmbedding && is_end && copy == kEmbedding) add_one(kBeforeLayers, before, kEmbedding, true);
+    if (name == kEmbedding && is_end && form_.is_tied && grid_.pipeline > 1)
+      add_one(kAtEnd, find_in(kEnd, kOutput), kOutput, copy == kOutput);
+    if (before < kBefore.size() || !is_end) continue;
+    if (behind < kBehind.size()) add_one(kBehindLayers, behind, name, false);
+    if (behind == kBehind.size()) add_one(kAtEnd, find_in(kEnd, name), name, false);
   }
   std::ranges::stable_sort(found, {}, &Ordered::place);
   std::vector<RankWeight> out;

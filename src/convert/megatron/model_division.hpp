@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct ModelForm {
   bool is_transposed = false;                   ///< that module is GroupedMLP, whose weights are transposed
   bool is_gated = false;                        ///< SwiGLU and the like
   bool is_tied = false;                         ///< the output layer is the embedding
+  bool has_prediction = false;                  ///< multi-token prediction layers
   std::optional<std::uint64_t> vocabulary{};    ///< without padding
   std::uint64_t vocabulary_multiple = 1;        ///< the padded one is a multiple of it, for each tensor-parallel rank
   std::optional<std::uint64_t> heads{};         ///< of attention
@@ -61,7 +63,8 @@ class ModelDivision {
   /// What a rank has of a chunk of its stage, in the order of the module's parameters.
   ///
   /// source  megatron/core/models/gpt/gpt_model.py, transformer/transformer_layer.py, attention.py,
-  ///         multi_latent_attention.py, mlp.py, moe/moe_layer.py: the order in which modules are made
+  ///         multi_latent_attention.py, multi_token_prediction.py, mlp.py, moe/moe_layer.py: the order in which modules
+  ///         are made
   std::vector<RankWeight> chunk(const RankPlace& place, std::uint64_t chunk) const;
 
   /// A weight whose place in that order is not known; empty: there is none.
@@ -78,8 +81,10 @@ class ModelDivision {
     Shape part{};              ///< of a rank
     std::uint64_t layers = 0;  ///< along its first axis; 0: that is no axis of layers
     bool is_expert = false;
-    std::size_t module = 0;  ///< place in the order
-    std::size_t member = 0;  ///< likewise, in its module
+    std::uint64_t prediction = 0;  ///< number of its multi-token prediction layer
+    std::size_t outer = 0;         ///< place in the order: in that layer
+    std::size_t module = 0;        ///< likewise, in the layer
+    std::size_t member = 0;        ///< likewise, in the module
   };
   struct Ordered;
 
@@ -88,6 +93,7 @@ class ModelDivision {
   Result<> divide(const std::string& target);
   Result<> check_count(const std::string& target) const;
   Result<> check(const WholeWeight& whole, Divided& out, const std::string& target);
+  static bool order(std::string_view name, Divided& out);
   void add(std::size_t number, const RankPlace& place, std::uint64_t layer, std::uint64_t first_layer,
            std::vector<Ordered>& out) const;
   RankWeight part(std::size_t number, const RankPlace& place, std::uint64_t layer, std::uint64_t expert) const;

@@ -194,10 +194,10 @@ std::optional<std::vector<std::uint64_t>> offsets_in_file(std::span<const Part* 
   for (std::size_t i = 0; i < parts.size(); ++i) end = std::max(end, (*offsets)[i] + volume(parts[i]->shape));
   if (elements == end) return offsets;  // one bucket, or no padding between them
   std::vector<BufferedWeight> weights;
+  const std::string_view copy = shape.pipeline > 1 ? copied_embedding(shape.is_tied, shape.has_prediction) : "";
   for (const Part* part : parts)
     weights.push_back({.elements = volume(part->shape),
-                       .is_shared = shape.is_tied && shape.pipeline > 1 &&
-                                    (part->weight.name == kEmbedding || part->weight.name == kOutput)});
+                       .is_shared = !copy.empty() && (part->weight.name == kEmbedding || part->weight.name == copy)});
   BucketRules rules = shape.buckets;
   if (stage != 0 || parts.front()->chunk != 0) rules.elements.reset();
   return joined_offsets(weights, *offsets, elements, rules);

@@ -84,6 +84,7 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
     out.latent_rows.emplace("linear_kv_down_proj", *rank + size("qk_pos_emb_head_dim", 0));
   out.has_distributed_state = is_set(run, "use_distributed_optimizer") && !is_set(run, "no_save_optim");
   out.is_tied = args != nullptr && !is_set(run, "untie_embeddings_and_output_weights");
+  out.has_prediction = count_argument(run, "mtp_num_layers").value_or(0) != 0;
   return out;
 }
 

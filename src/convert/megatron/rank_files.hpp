@@ -40,6 +40,7 @@ struct RunShape {
   bool is_gated = false;                  ///< SwiGLU and the like
   bool has_numbered_layers = false;       ///< torch_dist stacks none, also if they are alike
   bool is_tied = true;                    ///< the output layer is the embedding
+  bool has_prediction = false;            ///< multi-token prediction layers
   BucketRules buckets{};                  ///< of the distributed optimizer
   bool has_distributed_state = false;     ///< that optimizer's state was saved
   bool has_arguments = false;

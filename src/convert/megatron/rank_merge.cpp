@@ -47,7 +47,8 @@ class RankMerge {
     CKPT_CHECK(collect());
     CKPT_CHECK(number_layers());
     stacked_ = !shape_.has_numbered_layers && layers_are_alike();
-    for (const Part& part : parts_) CKPT_CHECK(place(part, weight_tensor(part), part.where));
+    for (const Part& part : parts_)
+      if (!is_unused(part)) CKPT_CHECK(place(part, weight_tensor(part), part.where));
     CKPT_CHECK(place_state());
     CKPT_CHECK(keep_rest());
     return finish();
@@ -140,8 +141,6 @@ class RankMerge {
       reason = "GroupedMLP's experts, which are transposed, are not supported";
     } else if (part.weight.cut == Cut::unknown && (shape_.tensor > 1 || (shape_.expert > 1 && is_of_experts))) {
       reason = "how ranks divide it is not known";
-    } else if (part.weight.name.starts_with(kPredictionLayers) && shape_.pipeline > 1) {
-      reason = "multi-token prediction layers of a pipeline are not supported";
     } else if (part.weight.cut == Cut::rows && part.shape.size() < 2) {
       reason = "it has no second dimension to divide";
     } else if (is_gated(part) && (part.shape.empty() || part.shape[0] % 2 != 0)) {
@@ -361,7 +360,17 @@ class RankMerge {
     const RankFiles& rank = ranks_.files[part.rank];
     const bool is_divided = part.weight.cut != Cut::none || number_of(part) == 0;
     const bool is_first = shape_.stage().is_first(rank.tensor, rank.expert, part.weight.expert.has_value());
-    return is_divided && is_first && (part.weight.name != kOutput || name_of(part) == kOutput);
+    return is_divided && is_first && !is_copied_embedding(part);
+  }
+
+  /// The last stage's output layer of a tied model, where that stage has the embedding itself: it is made, and that is all.
+  bool is_unused(const Part& part) const {
+    return part.weight.name == kOutput && name_of(part) == kEmbedding && shape_.has_prediction;
+  }
+
+  bool is_copied_embedding(const Part& part) const {
+    if (part.weight.name == kEmbedding) return ranks_.files[part.rank].pipeline != 0;
+    return part.weight.name == kOutput && name_of(part) == kEmbedding;
   }
 
   /// The steps of a weight's parts are copies of one.

@@ -119,7 +119,7 @@ class RankArchive {
   static std::string_view module_of(std::string_view name) { return name.substr(0, name.rfind('.')); }
   static bool has_extra_state(std::string_view module) {
     const std::string_view own = module.substr(module.rfind('.') + 1);
-    return own.starts_with("linear_") || own == "output_layer";
+    return own.starts_with("linear_") || own == "output_layer" || own == "eh_proj";
   }
 
   /// {0: {(torch.bfloat16, torch.float32): {"param": ..., "exp_avg": ...}}, ...}, by buffer.

@@ -177,7 +177,10 @@ class RankWriter {
       if (!state.master && state.dtype != Dtype::f32) made_masters_.push_back(names[i]);
     }
     target.step = common.step;
-    target.reduces_in_fp32 = args_ == nullptr || is_set(*args_, "accumulate_allreduce_grads_in_fp32");
+    // Megatron-LM sets it in runs of bf16, whatever was asked for.
+    constexpr std::string_view kReducesInFp32 = "accumulate_allreduce_grads_in_fp32";
+    target.reduces_in_fp32 =
+        args_ == nullptr || member(*args_, kReducesInFp32) == nullptr || is_set(*args_, kReducesInFp32);
     if (args_ != nullptr) target.bucket = bucket_elements(*args_, target.grid.data);
     return divide_optimizers(target, common.optimizers);
   }

@@ -27,6 +27,7 @@ constexpr std::array kRules{Rule{"word_embeddings.weight", Cut::columns},
                             Rule{"linear_q_proj.weight", Cut::columns},
                             Rule{"linear_q_up_proj.weight", Cut::columns},
                             Rule{"linear_kv_up_proj.weight", Cut::columns},
+                            Rule{"eh_proj.weight", Cut::columns},
                             Rule{"linear_proj.weight", Cut::rows},
                             Rule{"linear_fc2.weight", Cut::rows},
                             Rule{"linear_proj.bias", Cut::none},
@@ -38,6 +39,10 @@ constexpr std::array kRules{Rule{"word_embeddings.weight", Cut::columns},
                             Rule{"shared_experts.gate_weight", Cut::none},
                             Rule{"layernorm.weight", Cut::none},
                             Rule{"layernorm.bias", Cut::none},
+                            Rule{".enorm.weight", Cut::none},
+                            Rule{".enorm.bias", Cut::none},
+                            Rule{".hnorm.weight", Cut::none},
+                            Rule{".hnorm.bias", Cut::none},
                             Rule{"layer_norm_weight", Cut::none},
                             Rule{"layer_norm_bias", Cut::none}};
 
@@ -82,6 +87,7 @@ Weight weight_of(std::string_view name, bool is_local) {
     out.expert = take_last_index(out.name);
     if (out.expert) replace(out.name, ".experts.", kExperts);
   }
+  if (name.starts_with(kPredictionLayers)) replace(out.name, "mtp_model_layer.", kPredictedLayer);
   if (is_local) {
     replace(out.name, ".input_layernorm.", ".self_attention.linear_qkv.layer_norm_");
     replace(out.name, ".pre_mlp_layernorm.", ".mlp.linear_fc1.layer_norm_");
@@ -89,6 +95,11 @@ Weight weight_of(std::string_view name, bool is_local) {
   out.cut = cut_of(out.name);
   out.is_gated = out.name.ends_with("linear_fc1.weight") || out.name.ends_with("linear_fc1.bias");
   return out;
+}
+
+std::string_view copied_embedding(bool is_tied, bool has_prediction) {
+  if (has_prediction) return kEmbedding;
+  return is_tied ? kOutput : std::string_view{};
 }
 
 bool contradicts_gate(std::uint64_t rows, std::uint64_t inner, bool is_gated) {

@@ -11,7 +11,9 @@ inline constexpr std::string_view kLayers = "decoder.layers.";  ///< before the 
 inline constexpr std::string_view kEmbedding = "embedding.word_embeddings.weight";
 inline constexpr std::string_view kOutput = "output_layer.weight";
 
+/// Before the number of a multi-token prediction layer, and in it before the names of a layer of the decoder.
 inline constexpr std::string_view kPredictionLayers = "mtp.layers.";
+inline constexpr std::string_view kPredictedLayer = "transformer_layer.";
 
 /// How tensor-parallel ranks divide a weight.
 enum class Cut : std::uint8_t {
@@ -35,6 +37,13 @@ struct Weight {
 /// source     megatron/core/models/gpt/gpt_layer_specs.py (sharded_state_dict_keys_map), tensor_parallel/layers.py,
 ///            transformer/mlp.py, transformer/moe/experts.py
 Weight weight_of(std::string_view name, bool is_local);
+
+/// What the last of several pipeline stages has of the embedding, which the first one has, too; "": nothing.
+///
+/// is_tied         the output layer is the embedding
+/// has_prediction  there are multi-token prediction layers, which have an embedding of their own. All are on the last stage
+/// source          megatron/core/models/common/language_module: setup_embeddings_and_output_layer
+std::string_view copied_embedding(bool is_tied, bool has_prediction);
 
 /// Whether the rows of a first linear layer are those of the other kind: twice its inner size without gated units, or
 /// once with them. Other numbers of rows contradict nothing: sizes may differ by layer.
