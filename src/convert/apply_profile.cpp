@@ -44,7 +44,8 @@ class Application {
     for (const Tensor& tensor : map_.tensors) shapes.push_back(tensor.shape);
     index_ = std::make_shared<PiecedIndex>(map_.index, std::move(shapes));
     for (MadeTensor& made : made_) CKPT_CHECK(add_weight(made));
-    for (const MadeTensor& made : made_) CKPT_CHECK(add_slots(made));
+    for (const MadeTensor& made : made_)
+      if (!made.is_copy) CKPT_CHECK(add_slots(made));
     keep_rest();
     finish();
     return {};

@@ -28,6 +28,9 @@ constexpr std::uint64_t kMostExperts = std::uint64_t{1} << 16;
 constexpr std::uint64_t kMostPieces = std::uint64_t{1} << 19;
 constexpr std::string_view kLayer = "{l}.";
 constexpr std::string_view kExpert = "{e}";
+constexpr std::string_view kPrediction = "mtp_num_layers";
+constexpr std::string_view kLayers = "decoder.layers.{l}.";
+constexpr std::string_view kPredictionLayers = "mtp.layers.";
 constexpr std::array<std::string_view, 4> kWrappers{"", "module.", "model.", "model.module."};
 
 std::string replaced(std::string text, std::string_view from, const std::string& to) {
@@ -66,6 +69,10 @@ class Maker {
       CKPT_TRY(experts_, size_of("num_experts", kMostExperts));
     }
     sparse_ = naming::expert_layers(use_.settings, layers_);
+    if (use_.settings.is_set(kPrediction)) {
+      CKPT_TRY(const std::uint64_t more, size_of(kPrediction, kMostLayers));
+      sparse_.insert(sparse_.end(), more, bool{sparse_.back()});
+    }
     find_wrapper();
     std::vector<const Rule*> rest;
     for (const Rule& rule : use_.profile.rules) {
@@ -75,10 +82,11 @@ class Maker {
         CKPT_CHECK(apply(rule, 0));
       }
     }
-    for (std::uint64_t layer = 0; layer < layers_; ++layer) {
+    for (std::uint64_t layer = 0; layer < sparse_.size(); ++layer) {
       for (const Rule* rule : rest) {
         if (holds(*rule, layer)) CKPT_CHECK(apply(*rule, layer));
       }
+      if (layer >= layers_) copy(layer);
     }
     return std::move(made_);
   }
@@ -104,6 +112,7 @@ class Maker {
   }
 
   bool holds(const Rule& rule, std::uint64_t layer) const {
+    if (rule.is_of_prediction() && layer < layers_) return false;
     return std::ranges::all_of(rule.when, [&](const naming::Condition& one) {
       const bool is_sparse = sparse_[static_cast<std::size_t>(layer)];
       const bool is = one.setting == "moe"     ? is_sparse
@@ -111,6 +120,13 @@ class Maker {
                                                : use_.settings.is_set(one.setting);
       return is == one.is_set;
     });
+  }
+
+  /// A name of Megatron-LM; multi-token prediction layers follow the others, whose rules hold for them, too.
+  std::string in_layer(const std::string& name, std::uint64_t layer) const {
+    if (layer < layers_) return name;
+    const std::string own = fmt::format("{}{}.", kPredictionLayers, layer - layers_);
+    return replaced(replaced(name, kLayers, own + "transformer_layer."), "mtp.layers.{l}.", own);
   }
 
   /// Whether each layer has the tensor, which are then stacked.
@@ -160,7 +176,7 @@ class Maker {
 
   Result<> apply(const Rule& rule, std::uint64_t layer) {
     auto cutting = naming::cutting_of(rule, use_.settings);
-    const std::string name = named(rule.megatron, layer, 0);
+    const std::string name = named(in_layer(rule.megatron, layer), layer, 0);
     if (!cutting) {
       if (cutting.error().code == Errc::not_found)
         return refused(name, fmt::format("cannot compute its shape: {} is unknown", cutting.error().message));
@@ -187,10 +203,11 @@ class Maker {
   }
 
   /// Where Megatron-LM's checkpoint has a rule's tensor: stacked by layer or not, by expert or not.
-  std::optional<Holder> find_holder(const std::string& pattern, const Rule& rule, std::uint64_t layer,
+  std::optional<Holder> find_holder(const std::string& name_of_rule, const Rule& rule, std::uint64_t layer,
                                     std::uint64_t expert) const {
+    const std::string pattern = in_layer(name_of_rule, layer);
     std::vector<Holder> forms{{.name = pattern}};
-    if (rule.has_layer()) {
+    if (rule.has_layer() && layer < layers_) {
       forms = {{replaced(pattern, kLayer, ""), {layers_}, {layer}},
                {replaced(pattern, "{l}", std::to_string(layer)), {}, {}}};
     }
@@ -230,7 +247,7 @@ class Maker {
     for (const std::string& other : rule.others) {
       if (!holder) holder = find_holder(other, rule, layer, expert);
     }
-    if (!holder) return missing(named(rule.megatron, layer, expert));
+    if (!holder) return missing(named(in_layer(rule.megatron, layer), layer, expert));
     const std::uint32_t source = *find(holder->name);
     Shape expected = holder->outer;
     expected.insert(expected.end(), cutting.megatron.begin(), cutting.megatron.end());
@@ -259,10 +276,10 @@ class Maker {
       used_[*found] = true;
       sources.push_back(*found);
     }
-    Holder holder{.name = rule.megatron};
-    if (rule.has_layer() && are_alike()) {
+    Holder holder{.name = in_layer(rule.megatron, layer)};
+    if (rule.has_layer() && layer < layers_ && are_alike()) {
       holder = {replaced(rule.megatron, kLayer, ""), {layers_}, {layer}};
-    } else if (rule.has_layer()) {
+    } else if (rule.has_layer() && layer < layers_) {
       holder.name = replaced(rule.megatron, "{l}", std::to_string(layer));
     }
     if (rule.has_expert()) {
@@ -286,6 +303,23 @@ class Maker {
     }
     if (inner[0] != cutting.megatron[0]) pad(into, cutting.megatron[0]);
     return {};
+  }
+
+  /// What the names of transformers repeat in a multi-token prediction layer. Megatron-LM has it once.
+  void copy(std::uint64_t layer) {
+    for (const naming::Copy& one : use_.profile.copies) {
+      const std::string name = named(one.name, layer, 0);
+      if (use_.to == MapRules::Side::megatron) {
+        if (const auto found = find(name)) used_[*found] = true;
+        continue;
+      }
+      const auto original = std::ranges::find(made_, one.of, &MadeTensor::name);
+      if (original == made_.end()) continue;
+      MadeTensor again = *original;
+      again.name = name;
+      again.is_copy = true;
+      made_.push_back(std::move(again));
+    }
   }
 
   /// Rows of padding repeat the last one, as those of Megatron-LM's own converter.
@@ -313,7 +347,8 @@ class Maker {
   bool is_in_a_rule(const std::string& name) const {
     return std::ranges::any_of(use_.profile.rules, [&](const Rule& rule) {
       std::vector<std::string> patterns = rule.hf;
-      if (use_.to == MapRules::Side::hf) patterns = {rule.megatron, replaced(rule.megatron, kLayer, "")};
+      if (use_.to == MapRules::Side::hf)
+        patterns = {rule.megatron, replaced(rule.megatron, kLayer, ""), in_layer(rule.megatron, layers_)};
       return std::ranges::any_of(patterns, [&](const std::string& pattern) {
         return match_stars(name, wrapper_ + replaced(replaced(pattern, "{l}", "*"), kExpert, "*")).has_value();
       });
@@ -355,6 +390,15 @@ Error profile_error(Errc code, const std::string& root, const std::string& name,
           .file = root,
           .tensor = name,
           .hint = std::move(hint)};
+}
+
+bool has_prediction(const Map& map, const naming::Settings& settings, MapRules::Side to) {
+  const std::string place = to == MapRules::Side::hf
+                                ? std::string(kPredictionLayers)
+                                : fmt::format("layers.{}.", settings.count("num_layers").value_or(0));
+  return settings.is_set(kPrediction) && std::ranges::any_of(map.tensors, [&](const Tensor& tensor) {
+           return tensor.name.find(place) != std::string::npos;
+         });
 }
 
 Result<std::vector<MadeTensor>> profile_tensors(const Map& map, const ProfileUse& use, const std::string& root,

@@ -14,6 +14,7 @@
 #include "convert/extras.hpp"
 #include "convert/gated_halves.hpp"
 #include "convert/model_arguments.hpp"
+#include "convert/profile_tensors.hpp"
 #include "engine/process/helper_process.hpp"
 #include "format/files/config_dtype.hpp"
 #include "format/hash.hpp"
@@ -93,6 +94,7 @@ class NamesUse {
     add_to_identity(profile->hash);
     const bool to_hf = names_.to == MapRules::Side::hf;
     Map& map = source_.map;
+    if (!has_prediction(map, settings, names_.to)) forget_prediction(settings);
     note_padding(settings, to_hf);
     if (to_hf) join_gated_halves(map);
     CKPT_CHECK(apply_profile(
@@ -194,6 +196,17 @@ class NamesUse {
     for (const naming::Difference& one : differences)
       source_.map.findings.push_back(
           {.severity = Severity::warning, .text = fmt::format("{}: {} is {}", where, one.name, one.text)});
+  }
+
+  /// Megatron-LM takes 0 multi-token prediction layers for some.
+  void forget_prediction(naming::Settings& settings) {
+    if (settings.find("mtp_num_layers") == nullptr) return;
+    if (const auto layers = settings.count("mtp_num_layers"); layers && *layers != 0)
+      source_.map.findings.push_back(
+          {.text =
+               fmt::format("the model's config says {} multi-token prediction {}, but the source has none: left out",
+                           *layers, *layers == 1 ? "layer" : "layers")});
+    settings.set("mtp_num_layers", {});
   }
 
   void note_padding(const naming::Settings& settings, bool to_hf) {

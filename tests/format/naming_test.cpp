@@ -158,11 +158,26 @@ TEST(Naming, TextsThatAreNoProfileAreRefusedWithTheirLine) {
   EXPECT_EQ(refusal("tensor a [h] = b"), "p: line 1: no family");
   EXPECT_NE(refusal("family f").find("no tensor"), std::string::npos);
   EXPECT_NE(refusal("family f\n\nsome thing").find("line 3: unknown word 'some'"), std::string::npos);
-  for (const std::string& bad : std::vector<std::string>{
-           "tensor a = b", "tensor a [h] = qkv(b)", "tensor a [h] = glu(b, c, d)", "tensor a.{l} [h] = b",
-           "tensor a.{l}.{e} [h] = b.{l}", "tensor a.{e} [h] = b.{e}", "tensor a [h] = t(b)", "tensor a [h] = b c",
-           "tensor a [h] = b\ntensor c [h] = b", "tensor a [] = b", "config x", "args x = 1", "args x := {", "scope a",
-           "include nothing", "derive x", "config a = quotient(b)"})
+  for (const std::string& bad : std::vector<std::string>{"tensor a = b",
+                                                         "tensor a [h] = qkv(b)",
+                                                         "tensor a [h] = glu(b, c, d)",
+                                                         "tensor a.{l} [h] = b",
+                                                         "tensor a.{l}.{e} [h] = b.{l}",
+                                                         "tensor a.{e} [h] = b.{e}",
+                                                         "tensor a [h] = t(b)",
+                                                         "tensor a [h] = b c",
+                                                         "tensor a [h] = b\ntensor c [h] = b",
+                                                         "tensor a [] = b",
+                                                         "config x",
+                                                         "args x = 1",
+                                                         "args x := {",
+                                                         "scope a",
+                                                         "include nothing",
+                                                         "derive x",
+                                                         "config a = quotient(b)",
+                                                         "copy a",
+                                                         "copy a = b",
+                                                         "copy a.{l} = b, c"})
     EXPECT_NE(refusal("family f\n" + bad).find("line "), std::string::npos) << bad;
 }
 

@@ -170,6 +170,43 @@ def test_a_model_of_transformers_comes_back_bit_for_bit(family, ckpt, out):
         assert torch.equal(loaded.eval()(ids).logits, model(ids).logits)
 
 
+def test_multi_token_prediction_layers_go_both_ways(ckpt, out):
+    """DeepSeek V3 has them as layers behind the last one; transformers leaves them out of what it saves, but not out of config.json."""
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+    torch.manual_seed(5)
+    transformers.AutoModelForCausalLM.from_config(config_of("deepseek_v3")).save_pretrained(out / "s")
+    config = json.loads((out / "s" / "config.json").read_text()) | {"num_nextn_predict_layers": 2}
+    (out / "s" / "config.json").write_text(json.dumps(config))
+    notes = ckpt("convert", out / "s", out / "without", "--names", "megatron").stdout
+    assert "says 2 multi-token prediction layers, but the source has none" in notes, notes
+
+    tensors = load_file(out / "s" / "model.safetensors")
+    last = {name.removeprefix("model.layers.2."): tensor for name, tensor in tensors.items() if name.startswith("model.layers.2.")}
+    for layer in ("model.layers.3.", "model.layers.4."):
+        more = {name: torch.randn_like(tensor) for name, tensor in last.items()}
+        more |= {"enorm.weight": torch.randn(32), "hnorm.weight": torch.randn(32), "eh_proj.weight": torch.randn(32, 64),
+                 "shared_head.norm.weight": torch.randn(32), "embed_tokens.weight": tensors["model.embed_tokens.weight"].clone(),
+                 "shared_head.head.weight": tensors["lm_head.weight"].clone()}
+        tensors |= {layer + name: tensor for name, tensor in more.items()}
+    save_file(tensors, out / "s" / "model.safetensors", metadata={"format": "pt"})
+    ckpt("convert", out / "s", out / "m", "--to", "safetensors", "--names", "megatron", "--vocab-multiple", "16")
+    made = tensors_in(out / "m")
+    layer = "mtp.layers.1.transformer_layer."
+    gated = [tensors[f"model.layers.4.mlp.experts.2.{name}_proj.weight"] for name in ("gate", "up")]
+    assert torch.equal(made[layer + "mlp.experts.experts.linear_fc1.weight"][2], torch.cat(gated))
+    assert torch.equal(made["mtp.layers.1.eh_proj.weight"], tensors["model.layers.4.eh_proj.weight"])
+    ckpt("convert", out / "m", out / "back", "--to", "safetensors", "--names", "hf")
+    back = tensors_in(out / "back")
+    assert back.keys() == tensors.keys() and all(torch.equal(back[name], tensors[name]) for name in back)
+    # Through a format that keeps the arguments, config.json is made from them.
+    ckpt("convert", out / "s", out / "u", "--names", "megatron", "--no-extras")
+    ckpt("convert", out / "u", out / "made", "--to", "safetensors", "--names", "hf:deepseek_v3", "--only", "weights")
+    assert json.loads((out / "made" / "config.json").read_text())["num_nextn_predict_layers"] == 2
+    assert tensors_in(out / "made").keys() == tensors.keys()
+
+
 def test_megatron_layout_of_a_llama(ckpt, out):
     """The stacked tensors are what numpy makes of those of transformers."""
     import torch

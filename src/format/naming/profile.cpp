@@ -115,6 +115,7 @@ class Parser {
       return {};
     }
     if (word == "tensor") return tensor(rest);
+    if (word == "copy") return copy(rest);
     return bad("unknown word '" + std::string(word) + "'");
   }
 
@@ -227,6 +228,15 @@ class Parser {
     CKPT_CHECK(tensors(sides->second, rule));
     CKPT_CHECK(check(rule));
     out_.rules.push_back(std::move(rule));
+    return {};
+  }
+
+  Result<> copy(std::string_view text) {
+    const auto sides = cut(text, " = ");
+    if (!sides || !is_name(sides->first) || !is_name(sides->second)) return bad("a copy is NAME = NAME");
+    Copy one{.name = full(std::string(sides->first), scope_.second), .of = std::string(sides->second)};
+    if (one.name.find("{l}") == std::string::npos) return bad("a copy is of a layer");
+    out_.copies.push_back(std::move(one));
     return {};
   }
 

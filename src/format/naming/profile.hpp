@@ -40,7 +40,15 @@ struct Rule {
   std::vector<std::string> hf{};
   std::vector<Condition> when{};
   bool has_layer() const { return megatron.find("{l}") != std::string::npos; }
+  /// Of a multi-token prediction layer alone; those of layers hold for it, too.
+  bool is_of_prediction() const { return megatron.starts_with("mtp.layers.{l}."); }
   bool has_expert() const { return megatron.find("{e}") != std::string::npos; }
+};
+
+/// A tensor of transformers that holds another one again, in each multi-token prediction layer.
+struct Copy {
+  std::string name;  ///< with {l} for the layer
+  std::string of;
 };
 
 /// A key of config.json and an argument of Megatron-LM.
@@ -70,6 +78,7 @@ struct Profile {
   std::string model_type{};    ///< of config.json
   std::vector<ConfigLine> config{};
   std::vector<Rule> rules{};
+  std::vector<Copy> copies{};
   std::string prefix{};                ///< that names of transformers may lack: files of a model without its head
   std::string hash{};                  ///< of its lines and those of its parts, hex: conversions depend on it
   std::vector<std::string> ignored{};  ///< names of either side that are no weights, with * for any text
