@@ -115,6 +115,10 @@ TEST(Json, KeepsItsLimits) {
   expect_corrupt_at("[1,2,3]", 0, {.max_bytes = 6});
   expect_corrupt_at("[1,2,3]", 7, {.max_values = 3});
   EXPECT_TRUE(parse("[1,2,3]", {.max_bytes = 7, .max_values = 4}));
+  std::string many = "[0";
+  for (std::size_t i = 2; i < kMostHeld; ++i) many += ",0";
+  EXPECT_TRUE(parse(many + "]"));
+  expect_corrupt_at(many + ",0]", many.size() + 3, {});
 }
 
 TEST(Json, MessagesAreShortAndPrintable) {

@@ -236,8 +236,10 @@ Result<> Builder::add(Value value) {
 }
 
 Result<Value> parse(std::string_view document, const Limits& limits) {
+  Limits held = limits;
+  held.max_values = std::min(held.max_values, kMostHeld);
   Builder builder;
-  CKPT_CHECK(parse(document, builder, limits));
+  CKPT_CHECK(parse(document, builder, held));
   return builder.take();
 }
 

@@ -109,6 +109,9 @@ class Builder final : public Handler {
   std::vector<std::string> keys_{};  // whose values are still open
 };
 
+/// Values and keys of a document that is held; beyond them it is `corrupt`, whatever its limits say.
+inline constexpr std::size_t kMostHeld = std::size_t{2} << 20;
+
 /// Reads a document that is small enough to hold (about 40 bytes a value and the text).
 Result<Value> parse(std::string_view document, const Limits& limits = {});
 
