@@ -3,6 +3,8 @@
 //
 //   TARGET_replay CORPUS_DIRECTORY [DIRECTORY...]
 //
+// CKPT_DAMAGE_TRIALS: changes of each small input, in place of 256.
+//
 // Exit 0: every input was survived. 1: no input was found. A crash, an uncaught exception or an allocation beyond the
 // address space limit ends the program; the input at work is named on stderr first.
 #include <sys/resource.h>
@@ -11,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -35,10 +38,12 @@ void feed(const std::string& name, const std::vector<std::uint8_t>& bytes) {
 
 void feed_damaged(const std::string& name, const std::vector<std::uint8_t>& bytes) {
   if (bytes.empty()) return;
-  const unsigned count = bytes.size() <= kSmallInput ? 256 : 16;
+  const char* given = std::getenv("CKPT_DAMAGE_TRIALS");
+  const unsigned long small = given == nullptr ? 256 : std::strtoul(given, nullptr, 10);
+  const unsigned long count = bytes.size() <= kSmallInput ? small : 16;
   std::mt19937_64 random(bytes.size());
   const auto below = [&](std::size_t end) { return static_cast<std::size_t>(random() % end); };
-  for (unsigned n = 0; n < count; ++n) {
+  for (unsigned long n = 0; n < count; ++n) {
     std::vector<std::uint8_t> damaged = bytes;
     if (n % 4 == 0) {
       damaged.resize(below(bytes.size()));

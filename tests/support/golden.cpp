@@ -19,39 +19,40 @@ namespace ckpt {
 namespace {
 
 std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
   EXPECT_TRUE(in.is_open()) << path;
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string out(in.is_open() ? static_cast<std::size_t>(in.tellg()) : 0, '\0');
+  in.seekg(0).read(out.data(), static_cast<std::streamsize>(out.size()));
+  return out;
 }
 
 /// Whole files, each read once.
 class Files {
  public:
   explicit Files(const ReadFile& read) : read_(read) {}
-  std::string_view range(const std::string& path, std::uint64_t offset, std::uint64_t bytes) {
+  /// All that the locator's offsets count in: the file, or the decoded bytes of a compressed range.
+  std::string_view all(const std::string& path, const Locator& where) {
+    return where.compressed ? decoded(path, *where.compressed) : whole(path);
+  }
+
+ private:
+  std::string_view whole(const std::string& path) {
     const auto [at, is_new] = files_.try_emplace(path);
     if (is_new) at->second = read_(path);
-    EXPECT_LE(offset + bytes, at->second.size()) << path;
-    return std::string_view(at->second).substr(offset, bytes);
+    return at->second;
   }
-  /// Decoded bytes of a compressed range, which is decoded once, in one call.
-  std::string_view range(const std::string& path, const Compressed& compressed, std::uint64_t offset,
-                         std::uint64_t bytes) {
+  /// Decoded once, in one call.
+  std::string_view decoded(const std::string& path, const Compressed& compressed) {
     const auto [at, is_new] = decoded_.try_emplace({path, compressed.stored.begin});
     if (is_new) {
-      const std::string_view stored = range(path, compressed.stored.begin, compressed.stored.size());
+      const std::string_view stored = whole(path).substr(compressed.stored.begin, compressed.stored.size());
       at->second.resize(compressed.bytes);
       const std::size_t got = ZSTD_decompress(at->second.data(), at->second.size(), stored.data(), stored.size());
       EXPECT_EQ(got, compressed.bytes) << path;
     }
-    EXPECT_LE(offset + bytes, at->second.size()) << path;
-    return std::string_view(at->second).substr(offset, bytes);
-  }
-  std::string_view range(const std::string& path, const Locator& where, std::uint64_t offset, std::uint64_t bytes) {
-    return where.compressed ? range(path, *where.compressed, offset, bytes) : range(path, offset, bytes);
+    return at->second;
   }
 
- private:
   const ReadFile& read_;
   std::map<std::string, std::string> files_;
   std::map<std::pair<std::string, std::uint64_t>, std::string> decoded_;
@@ -122,13 +123,17 @@ Gathered gather_with(const Map& map, const std::string& root, std::size_t tensor
     const auto strides = placed.where.strides.empty() ? row_major_strides(box.size) : placed.where.strides;
     const std::string path =
         root + (map.files[placed.where.file].path.empty() ? "" : "/") + map.files[placed.where.file].path;
+    const std::string_view all = files.all(path, placed.where);
     if (placed.where.crc) {
       const Crc& crc = *placed.where.crc;
-      const std::string_view stored = files.range(path, placed.where, crc.begin, crc.end - crc.begin);
+      const std::string_view stored = all.substr(crc.begin, crc.end - crc.begin);
       out.crc_agrees = out.crc_agrees && crc32(0, std::as_bytes(std::span(stored))) == crc.value;
     }
+    const Box whole = Box::whole(shape);
+    Shape point;
+    std::string rounded(unit.bytes, '\0');
     for (std::uint64_t i = flat.begin; i < flat.end; ++i) {
-      Shape point = box.offset;
+      point = box.offset;
       std::uint64_t at = 0;
       std::uint64_t rest = i;
       for (std::size_t d = box.size.size(); d-- > 0;) {
@@ -137,15 +142,15 @@ Gathered gather_with(const Map& map, const std::string& root, std::size_t tensor
         rest /= box.size[d];
       }
       if (placed.where.strides.empty()) at = i - flat.begin;
-      const std::uint64_t target = linear_index(Box::whole(shape), point);
+      const std::uint64_t target = linear_index(whole, point);
       if (target * unit.elements < elements.begin || target * unit.elements >= elements.end) continue;
-      std::string value(files.range(path, placed.where, placed.where.offset + at * stored_bytes, stored_bytes));
+      std::string_view value = all.substr(placed.where.offset + at * stored_bytes, stored_bytes);
+      if (value.size() != stored_bytes) return fail(Errc::corrupt, path + " is too short");
       if (derived) {
-        std::string rounded(unit.bytes, '\0');
         CastCounts counts;
         cast(placed.where.dtype, std::as_bytes(std::span(value)).data(), what.dtype,
              std::as_writable_bytes(std::span(rounded)).data(), 1, counts);
-        value = std::move(rounded);
+        value = rounded;
       }
       char* slot = out.bytes.data() + target * unit.bytes;
       if (seen[target]++ != 0) {
