@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "api/run/noted_io.hpp"
+#include "cli/process/launch.hpp"
 #include "cli/process/signals.hpp"
 #include "cli/words/flag_values.hpp"
 #include "cli/words/store_options.hpp"
@@ -84,6 +85,7 @@ Result<std::unique_ptr<OpenSession>> OpenSession::alone(Context& context) {
 
 Result<std::unique_ptr<OpenSession>> OpenSession::on_all_ranks(Context& context) {
   if (!context.launch.active() || context.settings.alone) return alone(context);
+  skip_networks(context.launch);
   auto comm = Comm::mpi(context.launch.ranks);
   if (!comm) {
     Error error = std::move(comm).error();

@@ -54,7 +54,12 @@ Launch find_launch(const Environment& environment) {
     out.local_rank = *rank;
     break;
   }
+  out.is_on_one_machine = number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") == out.ranks;
   return out;
+}
+
+void skip_networks(const Launch& launch) {
+  if (launch.is_on_one_machine) setenv("OMPI_MCA_pml", "ob1", 0);
 }
 
 }  // namespace ckpt::cli

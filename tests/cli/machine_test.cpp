@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -84,6 +85,20 @@ Launch launch_of(const std::map<std::string, std::string>& variables) {
     if (found == variables.end()) return std::nullopt;
     return found->second;
   });
+}
+
+TEST(Launch, RanksOfOneMachineDoNotLookForNetworks) {
+  const std::map<std::string, std::string> here{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+  const std::map<std::string, std::string> apart{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+  unsetenv("OMPI_MCA_pml");
+  skip_networks(launch_of(apart));
+  skip_networks(launch_of({{"SLURM_STEP_NUM_TASKS", "4"}}));
+  EXPECT_EQ(std::getenv("OMPI_MCA_pml"), nullptr);
+  skip_networks(launch_of(here));
+  EXPECT_STREQ(std::getenv("OMPI_MCA_pml"), "ob1");
+  setenv("OMPI_MCA_pml", "ucx", 1);
+  skip_networks(launch_of(here));
+  EXPECT_STREQ(std::getenv("OMPI_MCA_pml"), "ucx");
 }
 
 TEST(Launch, OneRankOrNoVariableIsNoLaunch) {

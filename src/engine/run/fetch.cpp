@@ -31,6 +31,16 @@ std::uint64_t needed_bytes(const Copy& copy) {
   return count * copy.unit;
 }
 
+/// What is read for a copy: itself, or its rows as a whole where other leaves need them, too.
+Extent read_extent(const Copy& copy) {
+  if (copy.row_bytes == 0) return {copy.source_offset, copy.source_offset + source_span(copy)};
+  std::uint64_t last = 0;  // row
+  for (const Copy::Dim& dim : copy.dims)
+    if (dim.source_stride >= copy.row_bytes) last += (dim.count - 1) * dim.source_stride;
+  const std::uint64_t begin = copy.source_offset - copy.row_before;
+  return {begin, begin + last + copy.row_bytes};
+}
+
 /// The dimension with the widest step in the source: cutting there gives the shortest spans.
 std::size_t widest_dim(const Copy& copy) {
   std::size_t widest = 0;
@@ -54,7 +64,7 @@ void cut(const Copy& copy, std::size_t d, std::uint64_t steps, std::vector<Copy>
   }
 }
 
-/// Cuts until every part fits a buffer, and until none reads much more than it needs.
+/// Cuts until every part fits a buffer, and until none reads much more than it, and others, need.
 void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
   std::vector<Copy> stack;
   stack.push_back(std::move(copy));
@@ -62,13 +72,12 @@ void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
   while (!stack.empty()) {
     Copy top = std::move(stack.back());
     stack.pop_back();
-    const std::uint64_t span = source_span(top);
-    const bool wasteful = !top.compressed && span > kDenseGap && span / kSparseRatio > needed_bytes(top);
-    if (span <= limit && !wasteful) {
-      out.push_back({.copy = std::move(top), .begin = 0, .end = 0, .sparse = sparse});
-      Piece& piece = out.back();
-      piece.begin = piece.copy.source_offset;
-      piece.end = piece.begin + span;
+    if (top.row_bytes > limit) top.row_bytes = 0;  // of such rows others read parts of their own
+    const Extent read = read_extent(top);
+    const bool wasteful = !top.compressed && top.row_bytes == 0 && read.size() > kDenseGap &&
+                          read.size() / kSparseRatio > needed_bytes(top);
+    if (read.size() <= limit && !wasteful) {
+      out.push_back({.copy = std::move(top), .begin = read.begin, .end = read.end, .sparse = sparse});
       continue;
     }
     sparse = sparse || wasteful;
@@ -113,13 +122,15 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
     const auto key = [&](std::uint32_t at) {
       const Piece& p = pieces[at];
       const std::uint64_t stored = p.copy.compressed ? p.copy.compressed->stored.begin : 0;
-      return std::tuple(p.copy.source_file, p.copy.compressed.has_value(), stored, p.sparse, p.begin, at);
+      return std::tuple(p.copy.source_file, p.copy.compressed.has_value(), stored, p.sparse, p.copy.row_bytes == 0,
+                        p.begin, at);
     };
     return key(a) < key(b);
   });
 
   std::vector<Fetch> fetches;
   bool closed = true;  // nothing may join the last fetch
+  bool of_rows = false;
   for (const std::uint32_t at : order) {
     Piece& piece = pieces[at];
     const std::optional<Compressed>& compressed = piece.copy.compressed;
@@ -148,6 +159,9 @@ std::vector<Fetch> group_fetches(std::vector<Copy> copies, std::size_t buffer_by
       closed = true;
       continue;
     }
+    // Siblings have the same fetches of whole rows: what is theirs alone does not come into these.
+    closed = closed || of_rows != (piece.copy.row_bytes != 0);
+    of_rows = piece.copy.row_bytes != 0;
     const bool alone = apart && piece.end - piece.begin >= kDenseGap;
     const std::uint64_t align = piece.sparse ? 1 : kAlignment;
     const std::uint64_t gap = piece.sparse ? kSparseGap : kDenseGap;

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "engine/run/siblings.hpp"
 #include "format/checked.hpp"
 #include "format/model/chunk_form.hpp"
 
@@ -17,6 +18,26 @@ struct TargetBox {
   std::uint64_t offset = 0;            // bytes from the start of the leaf
   std::vector<std::uint64_t> strides;  // bytes, one per dimension
 };
+
+/// Where a file takes a part of the rows that its source holds, what is around a copy in them.
+///
+/// own      what the file has of the tensor
+/// held     a box of the source's, of which the copy takes `common`
+/// strides  of the source, in elements
+void set_row(Copy& copy, const Box& own, const Box& held, const Box& common, const std::vector<std::int64_t>& strides) {
+  for (std::size_t d = held.size.size(); d-- > 1;) {
+    if (own.size[d] >= held.size[d]) continue;
+    const auto step = static_cast<std::uint64_t>(strides[d]);
+    const std::uint64_t row = held.size[d] * step;
+    for (std::size_t above = 0; above < d; ++above)
+      if (held.size[above] > 1 && static_cast<std::uint64_t>(strides[above]) < row) return;
+    for (std::size_t below = d + 1; below < held.size.size(); ++below)
+      if (held.size[below] * static_cast<std::uint64_t>(strides[below]) > step) return;
+    copy.row_bytes = row * copy.unit;
+    copy.row_before = (common.offset[d] - held.offset[d]) * step * copy.unit;
+    return;
+  }
+}
 
 /// Merges dimensions that follow each other on both sides and drops those of one step.
 void normalise(std::vector<Copy::Dim>& dims) {
@@ -202,6 +223,8 @@ class Join {
         }
         copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
         copy.target_offset = offset;
+        if (job_.has_siblings && placement_.chunk && !packed_ && !placed.where.compressed)
+          set_row(copy, placement_.chunk->box, part, *common, strides);
         normalise(copy.dims);
         (replica ? job_.checks : copies()).push_back(std::move(copy));
       }
@@ -307,6 +330,7 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Opti
   }
   plan.find_leads();
   plan.order_leaves();
+  if (plan.leads_.empty()) CKPT_CHECK(plan.order_siblings());
   return plan;
 }
 
@@ -350,6 +374,35 @@ void Plan::order_leaves() {
   std::stable_sort(order_.begin(), order_.end(), [&](std::uint64_t a, std::uint64_t b) {
     return std::pair(after[a], moved[a] ? 1 : 0) < std::pair(after[b], moved[b] ? 1 : 0);
   });
+}
+
+/// The same leaves of all files of a group, one group after another.
+Result<> Plan::order_siblings() {
+  CKPT_TRY(const auto groups, find_siblings(*source_, targets_));
+  if (groups.empty()) return {};
+  constexpr std::size_t kAlone = SIZE_MAX;
+  std::vector<std::size_t> group_of(targets_.size(), kAlone);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    siblings_ = std::max(siblings_, groups[g].size());
+    for (const std::size_t file : groups[g]) group_of[file] = g;
+  }
+  together_.resize(targets_.size());
+  order_.reserve(static_cast<std::size_t>(totals_.leaves));
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    const std::vector<std::size_t> files = group_of[f] == kAlone ? std::vector{f} : groups[group_of[f]];
+    if (files.front() != f) continue;
+    together_[f] = files.size();
+    for (std::uint64_t leaf = 0; leaf < targets_[f].leaf_count(); ++leaf)
+      for (const std::size_t file : files) order_.push_back(first_leaf_[file] + leaf);
+  }
+  ordered_ = true;
+  return {};
+}
+
+std::size_t Plan::together(std::uint64_t position) const {
+  if (together_.empty()) return 1;
+  const auto after = std::upper_bound(first_leaf_.begin(), first_leaf_.end(), leaf_at(position));
+  return together_[static_cast<std::size_t>(after - first_leaf_.begin() - 1)];
 }
 
 void Plan::skip_leaves(const std::vector<bool>& finished) {
@@ -398,6 +451,7 @@ Result<LeafJob> Plan::leaf(std::uint64_t index) const {
   const std::uint64_t leaf_begin = job.leaf * kLeafBytes;
   const std::uint64_t leaf_end = std::min(leaf_begin + kLeafBytes, file->bytes);
   job.bytes = leaf_end - leaf_begin;
+  job.has_siblings = !together_.empty() && together_[job.file] != 1;
 
   const auto& placements = file->placements;
   auto at = std::partition_point(placements.begin(), placements.end(),

@@ -79,6 +79,10 @@ struct Copy {
   bool big_endian = false;
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
   std::vector<Dim> dims{};   ///< outermost first; empty = one element
+  /// Of a leaf whose siblings need the same rows of the source: bytes of a row, and of it those before the first element.
+  /// Dimensions with steps of at least a row are those of rows. 0: none needs them.
+  std::uint64_t row_bytes = 0;
+  std::uint64_t row_before = 0;
   std::optional<Crc> crc{};
   std::optional<Compressed> compressed{};  ///< then `source_offset` and `crc` count from the first decoded byte
 };
@@ -92,6 +96,7 @@ struct LeafJob {
   std::vector<Copy> copies{};
   std::vector<Copy> checks{};  ///< not executed, but compared with the result of the copies
   bool follows = false;        ///< some copies need only data that the leaves before it read, and end where those do
+  bool has_siblings = false;   ///< the leaves around it, of other files, need the same rows of the source
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -133,12 +138,16 @@ class Plan {
   /// Leaves to process.
   std::uint64_t positions() const { return ordered_ ? order_.size() : totals_.leaves; }
   /// The leaf to process as number `position` of all: target order, but a leaf with values derived from data of other
-  /// leaves follows directly after those.
+  /// leaves follows directly after those, and leaves that need the same rows of the source follow each other.
   std::uint64_t leaf_at(std::uint64_t position) const {
     return ordered_ ? order_[static_cast<std::size_t>(position)] : position;
   }
   /// Whether some leaves need only data that others read, or decode: then it pays to keep that data for a while.
-  bool shares_reads() const { return !leads_.empty() || source_->compressed; }
+  bool shares_reads() const { return !leads_.empty() || siblings_ > 1 || source_->compressed; }
+  /// The most leaves that need the same rows of the source; 1: none do.
+  std::size_t siblings() const { return siblings_; }
+  /// How many leaves from a position on are to be processed together; 0 inside of such a group.
+  std::size_t together(std::uint64_t position) const;
 
  private:
   /// The source of a derived tensor: its copies are cut where the derived tensor's leaves end.
@@ -149,6 +158,7 @@ class Plan {
     std::uint64_t byte_of(std::uint64_t element) const { return offset + element * unit; }
   };
   void find_leads();
+  Result<> order_siblings();
   void order_leaves();
   Result<> join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
                 LeafJob& job) const;
@@ -158,7 +168,9 @@ class Plan {
   std::vector<TargetFile> targets_;
   std::vector<std::uint64_t> first_leaf_;
   std::unordered_map<std::uint32_t, Lead> leads_;  // by derived tensor
-  std::vector<std::uint64_t> order_;               // where `ordered_`; else target order
+  std::vector<std::size_t> together_;              // of each file, where any has siblings: its own, or 0, as above
+  std::size_t siblings_ = 1;
+  std::vector<std::uint64_t> order_;  // where `ordered_`; else target order
   bool ordered_ = false;
   std::uint64_t left_out_bytes_ = 0;
   Totals totals_;

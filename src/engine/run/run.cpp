@@ -23,6 +23,7 @@ namespace {
 // costs as much as a fast disk's transfer, so a run takes more only where it is long.
 constexpr std::uint64_t kBuffersPerWorker = 6;
 constexpr std::uint64_t kSharingBuffersPerWorker = 8;
+constexpr std::uint64_t kMostSiblings = 16;  // leaves that wait for the same rows, for which a worker gets buffers
 constexpr std::uint64_t kLeavesPerBuffer = 8;
 constexpr std::uint64_t kMostBuffers = 40;  // of all workers of all ranks, unless they are many
 // Leaves that a worker takes at a time. Leaves that share reads must be processed by one worker, so fewer turns are
@@ -162,7 +163,9 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
   const std::uint64_t most_workers = std::min<std::uint64_t>(end - first, files / (2 * kFilesPerWorker));
   const unsigned workers =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.workers, 1, std::max<std::uint64_t>(1, most_workers)));
-  const std::uint64_t usual = workers * (plan.shares_reads() ? kSharingBuffersPerWorker : kBuffersPerWorker);
+  const std::uint64_t of_siblings = 2 * std::min<std::uint64_t>(plan.siblings(), kMostSiblings) + 2;
+  const std::uint64_t usual =
+      workers * (plan.shares_reads() ? std::max(kSharingBuffersPerWorker, of_siblings) : kBuffersPerWorker);
   const std::uint64_t most =
       std::max(usual, std::min((end - first) / kLeavesPerBuffer, kMostBuffers / ranks)) / workers;
   const std::uint64_t buffers =
@@ -216,6 +219,7 @@ Result<RunReport> run(const Plan& plan, Io& io, Comm& comm, const RunOptions& op
             const std::uint64_t begin = shared.next;
             const Extent taken = plan.shares_reads() ? kSharingLeavesTaken : kLeavesTaken;
             shared.next = std::min(shared.end, begin + std::clamp(share, taken.begin, taken.end));
+            while (shared.next < shared.end && plan.together(shared.next) == 0) ++shared.next;
             return Extent{begin, shared.next};
           },
       .finished = [&](std::uint64_t position, const Hash128& hash, std::span<const std::byte> bytes) -> Result<> {

@@ -124,11 +124,15 @@ Result<> Worker::loop() {
   }
 }
 
-/// Takes leaves: at most half of the buffers hold leaves, the others stay for reading. Leaves of many tiny tensors are
-/// few at a time, for their copies take memory.
+/// Takes leaves: at most half of the buffers hold leaves, the others stay for reading; more, where what is read serves
+/// several. Leaves of many tiny tensors are few at a time, for their copies take memory.
 Result<bool> Worker::begin_jobs() {
   bool began = false;
-  const std::size_t limit = std::max<std::size_t>(1, shared_.buffers_per_worker / 2);
+  const std::size_t buffers = shared_.buffers_per_worker;
+  const std::size_t siblings = shared_.plan.siblings();
+  const std::size_t limit = siblings == 1
+                                ? std::max<std::size_t>(1, buffers / 2)
+                                : std::max({std::size_t{1}, buffers * 3 / 4, std::min(siblings, buffers - 2)});
   while (!exhausted_ && jobs_.size() < shared_.buffers_per_worker) {
     const auto gathering = std::count_if(jobs_.begin(), jobs_.end(), [](const Job& j) { return !j.pass_through; });
     if (static_cast<std::size_t>(gathering) >= limit) break;
@@ -140,6 +144,8 @@ Result<bool> Worker::begin_jobs() {
       exhausted_ = true;
       break;
     }
+    const std::size_t together = shared_.plan.together(positions_.begin);
+    if (gathering != 0 && static_cast<std::size_t>(gathering) + together > limit) break;
     const std::uint64_t position = positions_.begin++;
     CKPT_TRY(LeafJob leaf, shared_.make_job(position));
     Job& job = jobs_.emplace_back();
@@ -208,9 +214,15 @@ std::optional<BufferPool::Buffer> Worker::take_buffer() {
   return shared_.pool.try_acquire();
 }
 
-/// Starts reads for the oldest leaves first, while there are buffers.
+/// Starts reads for the oldest leaves first, while there are buffers. Leaves that need the same rows of the source take
+/// their own buffers before: what is read goes to all of them, and is let go.
 Result<bool> Worker::begin_reads() {
   bool began = false;
+  if (shared_.plan.siblings() > 1) {
+    for (Job& job : jobs_)
+      if (!job.pass_through && !job.buffer && !job.fetches.empty()) CKPT_CHECK(begin_leaf(job));
+  }
+  bool is_full = false;  // no buffer is left: leaves take part in readings that there are
   for (auto at = jobs_.begin(); at != jobs_.end();) {
     Job& job = *at++;  // a leaf without reads is completed, and its job removed, right here
     if (!job.pass_through && !job.buffer) {
@@ -238,12 +250,17 @@ Result<bool> Worker::begin_reads() {
         if (last) break;  // the job may be gone
         continue;
       }
+      if (is_full) break;
       if (const Segment& first = fetch.segments.front(); first.compressed) {
         CKPT_TRY(const std::optional<FileHandle> handle, files_.open({WorkerFiles::Kind::sparse, first.file}));
         if (!handle) return began;  // it is read at once: its file must be open first
       }
       auto buffer = take_buffer();
-      if (!buffer) return began;
+      if (!buffer) {
+        if (shared_.plan.siblings() == 1) return began;
+        is_full = true;
+        break;
+      }
       const bool completes =
           fetch.segments.front().compressed && job.open_fetches == 0 && job.next_fetch + 1 == job.fetches.size();
       CKPT_CHECK(begin_reading(job, std::move(*buffer)));
