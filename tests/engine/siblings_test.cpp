@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kFiles = 4;
 constexpr std::uint64_t kUnit = 2;  // bytes of an element
 
-/// A tensor of which each target file has an equal part along one dimension.
+/// A tensor of which target files have equal parts along one dimension.
 struct Divided {
   Shape shape{};
   std::size_t along = 0;
@@ -81,7 +81,7 @@ class Siblings : public testing::Test {
   Box part(std::size_t tensor, std::size_t file) const {
     Box box = Box::whole(tensors_[tensor].shape);
     const std::size_t along = tensors_[tensor].along;
-    box.size[along] /= kFiles;
+    box.size[along] /= kFiles * taken_;
     box.offset[along] = file * box.size[along];
     return box;
   }
@@ -140,6 +140,7 @@ class Siblings : public testing::Test {
   std::vector<std::string> values_{};
   Map map_{};
   std::uint64_t source_bytes_ = 0;
+  std::uint64_t taken_ = 1;  // the files have all of it together, or so small a part
   MemoryDisk disk_{};
 };
 
@@ -167,6 +168,13 @@ TEST_F(Siblings, RowsThatNoBufferHoldsAreReadInParts) {
   make({{.shape = {3, 2'400'000}, .along = 1}});
   EXPECT_EQ(siblings(), kFiles);
   EXPECT_LT(carry_out(1, 1, 12), source_bytes_ + source_bytes_ / 10);
+}
+
+TEST_F(Siblings, FewOfManyColumnsAreReadByThemselves) {
+  make({{.shape = {100, 160'000}, .along = 1}});
+  taken_ = 40;
+  EXPECT_EQ(siblings(), kFiles);
+  EXPECT_LT(carry_out(1, 1, 12), source_bytes_ / 5);
 }
 
 TEST_F(Siblings, EveryLeafComesOnceBesideItsSiblings) {

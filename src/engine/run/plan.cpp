@@ -19,14 +19,18 @@ struct TargetBox {
   std::vector<std::uint64_t> strides;  // bytes, one per dimension
 };
 
+constexpr std::uint64_t kRowRatio = 8;  // rows this many times what all siblings need are not read whole
+
 /// Where a file takes a part of the rows that its source holds, what is around a copy in them.
 ///
-/// own      what the file has of the tensor
+/// own      what the file has of the tensor, and each of its siblings
 /// held     a box of the source's, of which the copy takes `common`
 /// strides  of the source, in elements
-void set_row(Copy& copy, const Box& own, const Box& held, const Box& common, const std::vector<std::int64_t>& strides) {
+void set_row(Copy& copy, const Box& own, std::size_t siblings, const Box& held, const Box& common,
+             const std::vector<std::int64_t>& strides) {
   for (std::size_t d = held.size.size(); d-- > 1;) {
     if (own.size[d] >= held.size[d]) continue;
+    if (held.size[d] / kRowRatio > own.size[d] * siblings) return;
     const auto step = static_cast<std::uint64_t>(strides[d]);
     const std::uint64_t row = held.size[d] * step;
     for (std::size_t above = 0; above < d; ++above)
@@ -223,8 +227,8 @@ class Join {
         }
         copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
         copy.target_offset = offset;
-        if (job_.has_siblings && placement_.chunk && !packed_ && !placed.where.compressed)
-          set_row(copy, placement_.chunk->box, part, *common, strides);
+        if (job_.siblings > 1 && placement_.chunk && !packed_ && !placed.where.compressed)
+          set_row(copy, placement_.chunk->box, job_.siblings, part, *common, strides);
         normalise(copy.dims);
         (replica ? job_.checks : copies()).push_back(std::move(copy));
       }
@@ -378,20 +382,17 @@ void Plan::order_leaves() {
 
 /// The same leaves of all files of a group, one group after another.
 Result<> Plan::order_siblings() {
-  CKPT_TRY(const auto groups, find_siblings(*source_, targets_));
-  if (groups.empty()) return {};
-  constexpr std::size_t kAlone = SIZE_MAX;
-  std::vector<std::size_t> group_of(targets_.size(), kAlone);
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    siblings_ = std::max(siblings_, groups[g].size());
-    for (const std::size_t file : groups[g]) group_of[file] = g;
+  CKPT_TRY(groups_, find_siblings(*source_, targets_));
+  if (groups_.empty()) return {};
+  group_of_.assign(targets_.size(), kAlone);
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    siblings_ = std::max(siblings_, groups_[g].size());
+    for (const std::size_t file : groups_[g]) group_of_[file] = g;
   }
-  together_.resize(targets_.size());
   order_.reserve(static_cast<std::size_t>(totals_.leaves));
   for (std::size_t f = 0; f < targets_.size(); ++f) {
-    const std::vector<std::size_t> files = group_of[f] == kAlone ? std::vector{f} : groups[group_of[f]];
+    const std::vector<std::size_t> files = group_of_[f] == kAlone ? std::vector{f} : groups_[group_of_[f]];
     if (files.front() != f) continue;
-    together_[f] = files.size();
     for (std::uint64_t leaf = 0; leaf < targets_[f].leaf_count(); ++leaf)
       for (const std::size_t file : files) order_.push_back(first_leaf_[file] + leaf);
   }
@@ -400,9 +401,12 @@ Result<> Plan::order_siblings() {
 }
 
 std::size_t Plan::together(std::uint64_t position) const {
-  if (together_.empty()) return 1;
+  if (groups_.empty()) return 1;
   const auto after = std::upper_bound(first_leaf_.begin(), first_leaf_.end(), leaf_at(position));
-  return together_[static_cast<std::size_t>(after - first_leaf_.begin() - 1)];
+  const auto file = static_cast<std::size_t>(after - first_leaf_.begin() - 1);
+  if (group_of_[file] == kAlone) return 1;
+  const std::vector<std::size_t>& group = groups_[group_of_[file]];
+  return group.front() == file ? group.size() : 0;
 }
 
 void Plan::skip_leaves(const std::vector<bool>& finished) {
@@ -451,7 +455,7 @@ Result<LeafJob> Plan::leaf(std::uint64_t index) const {
   const std::uint64_t leaf_begin = job.leaf * kLeafBytes;
   const std::uint64_t leaf_end = std::min(leaf_begin + kLeafBytes, file->bytes);
   job.bytes = leaf_end - leaf_begin;
-  job.has_siblings = !together_.empty() && together_[job.file] != 1;
+  if (!groups_.empty() && group_of_[job.file] != kAlone) job.siblings = groups_[group_of_[job.file]].size();
 
   const auto& placements = file->placements;
   auto at = std::partition_point(placements.begin(), placements.end(),

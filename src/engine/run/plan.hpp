@@ -96,7 +96,7 @@ struct LeafJob {
   std::vector<Copy> copies{};
   std::vector<Copy> checks{};  ///< not executed, but compared with the result of the copies
   bool follows = false;        ///< some copies need only data that the leaves before it read, and end where those do
-  bool has_siblings = false;   ///< the leaves around it, of other files, need the same rows of the source
+  std::size_t siblings = 1;    ///< leaves, this one and those around it, of other files, that need the same rows
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -168,7 +168,9 @@ class Plan {
   std::vector<TargetFile> targets_;
   std::vector<std::uint64_t> first_leaf_;
   std::unordered_map<std::uint32_t, Lead> leads_;  // by derived tensor
-  std::vector<std::size_t> together_;              // of each file, where any has siblings: its own, or 0, as above
+  std::vector<std::vector<std::size_t>> groups_;   // of files whose leaves are siblings, by number
+  std::vector<std::size_t> group_of_;              // of each file, or kAlone; empty where there are no groups
+  static constexpr std::size_t kAlone = SIZE_MAX;
   std::size_t siblings_ = 1;
   std::vector<std::uint64_t> order_;  // where `ordered_`; else target order
   bool ordered_ = false;
