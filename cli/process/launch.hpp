@@ -25,7 +25,7 @@ struct Launch {
 Launch find_launch(const Environment& environment);
 
 /// Before MPI starts: Open MPI looks for every kind of network, which takes 0.2 s, also on one machine, whose ranks use shared
-/// memory. There it is told not to, unless the user has chosen otherwise (OMPI_MCA_pml).
+/// memory. There it leaves that out, unless the user has chosen otherwise (OMPI_MCA_pml).
 void skip_networks(const Launch& launch);
 
 }  // namespace ckpt::cli
