@@ -86,7 +86,7 @@ class Maker {
       for (const Rule* rule : rest) {
         if (holds(*rule, layer)) CKPT_CHECK(apply(*rule, layer));
       }
-      if (layer >= layers_) copy(layer);
+      if (layer >= layers_ && use_.to == MapRules::Side::hf) copy(layer);
     }
     return std::move(made_);
   }
@@ -122,9 +122,10 @@ class Maker {
     });
   }
 
-  /// A name of Megatron-LM; multi-token prediction layers follow the others, whose rules hold for them, too.
+  /// A name of Megatron-LM with the layer's number; multi-token prediction layers follow the others, whose rules hold for
+  /// them, too.
   std::string in_layer(const std::string& name, std::uint64_t layer) const {
-    if (layer < layers_) return name;
+    if (layer < layers_) return replaced(name, "{l}", std::to_string(layer));
     const std::string own = fmt::format("{}{}.", kPredictionLayers, layer - layers_);
     return replaced(replaced(name, kLayers, own + "transformer_layer."), "mtp.layers.{l}.", own);
   }
@@ -203,14 +204,11 @@ class Maker {
   }
 
   /// Where Megatron-LM's checkpoint has a rule's tensor: stacked by layer or not, by expert or not.
-  std::optional<Holder> find_holder(const std::string& name_of_rule, const Rule& rule, std::uint64_t layer,
+  std::optional<Holder> find_holder(const std::string& pattern, const Rule& rule, std::uint64_t layer,
                                     std::uint64_t expert) const {
-    const std::string pattern = in_layer(name_of_rule, layer);
-    std::vector<Holder> forms{{.name = pattern}};
-    if (rule.has_layer() && layer < layers_) {
-      forms = {{replaced(pattern, kLayer, ""), {layers_}, {layer}},
-               {replaced(pattern, "{l}", std::to_string(layer)), {}, {}}};
-    }
+    std::vector<Holder> forms{{.name = in_layer(pattern, layer)}};
+    if (rule.has_layer() && layer < layers_)
+      forms.insert(forms.begin(), {replaced(pattern, kLayer, ""), {layers_}, {layer}});
     for (Holder& form : forms) {
       if (!rule.has_expert()) {
         if (find(form.name)) return std::move(form);
@@ -279,8 +277,6 @@ class Maker {
     Holder holder{.name = in_layer(rule.megatron, layer)};
     if (rule.has_layer() && layer < layers_ && are_alike()) {
       holder = {replaced(rule.megatron, kLayer, ""), {layers_}, {layer}};
-    } else if (rule.has_layer() && layer < layers_) {
-      holder.name = replaced(rule.megatron, "{l}", std::to_string(layer));
     }
     if (rule.has_expert()) {
       holder.name = replaced(holder.name, kExpert, "experts");
@@ -305,18 +301,13 @@ class Maker {
     return {};
   }
 
-  /// What the names of transformers repeat in a multi-token prediction layer. Megatron-LM has it once.
+  /// What the names of transformers repeat in a multi-token prediction layer.
   void copy(std::uint64_t layer) {
     for (const naming::Copy& one : use_.profile.copies) {
-      const std::string name = named(one.name, layer, 0);
-      if (use_.to == MapRules::Side::megatron) {
-        if (const auto found = find(name)) used_[*found] = true;
-        continue;
-      }
       const auto original = std::ranges::find(made_, one.of, &MadeTensor::name);
       if (original == made_.end()) continue;
       MadeTensor again = *original;
-      again.name = name;
+      again.name = named(one.name, layer, 0);
       again.is_copy = true;
       made_.push_back(std::move(again));
     }

@@ -204,7 +204,7 @@ class NamesUse {
     if (const auto layers = settings.count("mtp_num_layers"); layers && *layers != 0)
       source_.map.findings.push_back(
           {.text =
-               fmt::format("the model's config says {} multi-token prediction {}, but the source has none: left out",
+               fmt::format("no tensors for {} multi-token prediction {} of the model's config: converted without them",
                            *layers, *layers == 1 ? "layer" : "layers")});
     settings.set("mtp_num_layers", {});
   }

@@ -64,8 +64,6 @@ class Siblings : public testing::Test {
   /// A part of a tensor, row by row.
   static std::string part_of(const std::string& bytes, const Shape& shape, const Box& box) {
     std::string out;
-    std::vector<Box> rows;
-    split_flat(box, {0, volume(box.size)}, rows);
     Shape point = box.offset;
     const std::uint64_t run = box.size.back() * kUnit;
     for (std::uint64_t n = 0; n < volume(box.size) / box.size.back(); ++n) {

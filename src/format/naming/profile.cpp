@@ -233,9 +233,12 @@ class Parser {
 
   Result<> copy(std::string_view text) {
     const auto sides = cut(text, " = ");
-    if (!sides || !is_name(sides->first) || !is_name(sides->second)) return bad("a copy is NAME = NAME");
+    if (!sides || !is_name(sides->first) || !is_name(sides->second)) return bad("expected: copy NAME = NAME");
     Copy one{.name = full(std::string(sides->first), scope_.second), .of = std::string(sides->second)};
-    if (one.name.find("{l}") == std::string::npos) return bad("a copy is of a layer");
+    std::string pattern = one.name;
+    const std::size_t layer = pattern.find("{l}");
+    if (layer == std::string::npos) return bad("'" + one.name + "' lacks {l}, the number of its layer");
+    out_.ignored.push_back(pattern.replace(layer, 3, "*"));  // Megatron-LM has it once
     out_.copies.push_back(std::move(one));
     return {};
   }
