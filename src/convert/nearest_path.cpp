@@ -21,7 +21,8 @@ std::string nearest_path(Io& io, const std::string& path) {
     const auto entries = io.list(above);
     if (!entries) return {};
     std::vector<std::string> names;
-    for (const DirEntry& entry : *entries) names.push_back(entry.name);
+    for (const DirEntry& entry : *entries)
+      if (entry.name != name) names.push_back(entry.name);  // a link that leads nowhere has the name itself
     const auto near = nearest(name, names);
     if (!near) return {};
     std::string found = missing.find('/') == std::string::npos ? *near : join_path(above, *near);

@@ -95,6 +95,11 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
 # --- facts and objects -----------------------------------------------------------------------------------------------
 
 
+def case_a_link_that_leads_nowhere_is_not_its_own_neighbour(sh):
+    sh.path("model").symlink_to("nowhere")
+    sh.run("verify", "model", code=10, err="no such file or directory", not_err="did you mean")
+
+
 def case_inspect_shows_model_optimizer_and_adapter(sh):
     facts = [r"^  model +llama · LlamaForCausalLM · 2 layers", r"^  optimizer +lr 0 · betas \(0.9, 0.999\) · weight_decay 0 · 2 groups$",
              r"^  saved +20\d\d-\d\d-\d\d \d\d:\d\d UTC"]
