@@ -13,6 +13,7 @@
 #include "engine/store/partial_name.hpp"
 #include "engine/store/run_directory.hpp"
 #include "format/files/extra_names.hpp"
+#include "format/files/tar.hpp"
 #include "format/text/name_list.hpp"
 
 namespace ckpt {
@@ -56,9 +57,24 @@ void prefer_training_state(const Place& place, Detection& detection) {
     std::erase_if(detection.found, [&](const Found& found) { return !holds_all(found); });
 }
 
+std::vector<OneCheckpoint> checkpoints_below(const Place& place);
+Detection candidates_at(const Place& place);
+
+/// In an archive whose root is not a checkpoint, the one folder that is one.
+void look_into_archive(const Place& place, Detection& detection) {
+  if (!place.archive || place.archive->below(place.root) != "" || !detection.found.empty()) return;
+  const std::vector<OneCheckpoint> below = checkpoints_below(place);
+  if (below.size() != 1) return;
+  const auto inner = place_at(place.io, join_path(place.root, below.front().name));
+  if (!inner) return;
+  detection = candidates_at(*inner);
+  for (Found& found : detection.found) found.match.where = join_path(below.front().name, found.match.where);
+}
+
 /// The formats that may be meant.
 Detection candidates_at(const Place& place) {
   Detection detection = detect(place);
+  look_into_archive(place, detection);
   prefer_hashes(detection);
   prefer_training_state(place, detection);
   return detection;
@@ -189,8 +205,33 @@ std::string readable_formats() {
   return names;
 }
 
+namespace {
+
+/// A tar archive, or a path in it.
+Result<Place> place_in(Io& io, const std::string& root, std::shared_ptr<const Archive> archive) {
+  std::shared_ptr<Io> inside = make_archive_io(io, archive);
+  CKPT_TRY(const FileInfo info, inside->stat(root));
+  Place place{.io = *inside,
+              .root = root,
+              .directory = info.kind == FileInfo::Kind::directory,
+              .archive = std::move(archive),
+              .archive_io = inside};
+  if (place.directory) {
+    CKPT_TRY(place.entries, inside->list(root));
+  } else {
+    place.read_first();
+  }
+  return place;
+}
+
+}  // namespace
+
 Result<Place> place_at(Io& io, const std::string& root) {
   const auto found = io.stat(root);
+  if (!found) {
+    CKPT_TRY(auto archive, find_archive(io, root));
+    if (archive) return place_in(io, root, std::move(archive));
+  }
   if (!found && found.error().code == Errc::not_found) {
     const std::string near = nearest_path(io, root);
     return fail(about_path(root, Errc::not_found, "no such file or directory",
@@ -205,6 +246,10 @@ Result<Place> place_at(Io& io, const std::string& root) {
     CKPT_TRY(place.entries, io.list(root));
   } else {
     place.read_first();
+    if (tar::is_tar(place.first)) {
+      CKPT_TRY(auto archive, find_archive(io, root));
+      if (archive) return place_in(io, root, std::move(archive));
+    }
   }
   return place;
 }
@@ -240,7 +285,7 @@ Result<Found> choose(const Place& place) {
 Result<std::optional<UnreadFormat>> find_unread(Io& io, const std::string& path, std::string_view from) {
   CKPT_TRY(const Place place, place_at(io, join_path(path, "")));
   CKPT_TRY(Found found, from.empty() ? choose(place) : forced(place, from));
-  if (found.format->reader) return std::nullopt;
+  if (found.format->reader || place.archive) return std::nullopt;  // an archive's files have no paths for a describer
   return UnreadFormat{.format = found.format,
                       .root = found.match.where.empty() ? place.root : join_path(place.root, found.match.where),
                       .match = std::move(found.match)};
@@ -264,6 +309,10 @@ Result<Found> forced(const Place& place, std::string_view from) {
   auto match = format->detect(place);
   if (!match) return fail(match.error());
   if (match->has_value()) return Found{format, **std::move(match)};
+  if (place.archive) {
+    for (Found& found : candidates_at(place).found)
+      if (found.format == format) return std::move(found);
+  }
   if (!format->reader) {
     if (auto other = mistaken(place, *format)) return fail(*std::move(other));
     return fail(about_path(place.root, Errc::unsupported, fmt::format("not {}", format->summary)));

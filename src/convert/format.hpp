@@ -42,6 +42,7 @@ enum class KeepsExtras : std::uint8_t { no, beside, inside };
 struct FormatReader {
   /// Reads metadata into a map; no bulk byte.
   Result<Map> (*open)(Io& io, const std::string& root, const ReadOptions& options);
+  bool opens_paths = false;       ///< its library opens files by their paths: none in an archive
   bool has_state_beside = false;  ///< trainers keep weights in this format, and their state next to it in others
   /// Opens the files of a trainer's state (optimizer, scheduler, random states) in this format in a directory with
   /// weights of another one (`has_state_beside`); nothing if there are none. Names begin with the file's. Or null.

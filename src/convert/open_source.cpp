@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "convert/apply_rules.hpp"
+#include "convert/archived.hpp"
 #include "convert/detection.hpp"
 #include "convert/extras.hpp"
 #include "convert/foreign_names.hpp"
@@ -116,7 +117,7 @@ Result<> join_state(Source& source, const ReadOptions& options) {
   const std::size_t weights = source.map.files.size();
   for (const Format& format : formats()) {
     if (!format.reader || format.reader->open_beside == nullptr || &format == source.format) continue;
-    CKPT_TRY(auto state, format.reader->open_beside(*source.io, source.root, options));
+    CKPT_TRY(auto state, format.reader->open_beside(source.names_io(), source.root, options));
     if (state) CKPT_CHECK(join_maps(source.map, *std::move(state), "", source.root));
   }
   const std::size_t joined = source.map.files.size() - weights;
@@ -132,7 +133,7 @@ Result<std::string> absolute_folder(const std::string& folder) {
 }
 
 Result<> add_extras(Source& source, const Place& place, const std::string& assets) {
-  Io& io = *source.io;
+  Io& io = source.names_io();
   if (place.directory && source.format->hashes == nullptr) {
     CKPT_CHECK(take_extras(io, source.root, "", source.map));
     if (source.root != place.root) {
@@ -151,6 +152,13 @@ Result<> add_extras(Source& source, const Place& place, const std::string& asset
                .message = fmt::format("--assets {}: no config.json, tokenizer or adapter of a model there", assets),
                .file = assets,
                .hint = "name the folder of the model that was trained, with its config.json"});
+}
+
+/// From here on the checkpoint is a file: the archive.
+Result<> leave_archive(Source& source, const Archive& archive) {
+  place_in_archive(source.map, source.root, archive);
+  source.archive_root = std::exchange(source.root, archive.path);
+  return identify_files(source);
 }
 
 }  // namespace
@@ -179,10 +187,15 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   source.root = found.match.where.empty() ? given : join_path(given, found.match.where);
   source.why = found.match.why;
   if (!found.format->reader) return fail(not_read(source.root, found));
+  if (place.archive &&
+      (found.format->reader->opens_paths || found.format->hashes != nullptr))  // hashes: from a file's begin
+    return fail(about_path(given, Errc::unsupported,
+                           fmt::format("{} in a tar archive: it is not read in place", found.format->summary),
+                           fmt::format("unpack it first: tar -xf {}", place.archive->path)));
   // Locked before anything is read, so that no process deletes or replaces the files of the map. Other errors are
   // reported by the reader.
   if (options.lease) {
-    auto lease = Lease::take(io, source.root, foreign_names());
+    auto lease = Lease::take(io, place.archive ? place.archive->path : source.root, foreign_names());
     if (lease) {
       source.lease = *std::move(lease);
     } else if (lease.error().code == Errc::locked) {
@@ -191,7 +204,11 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   }
   source.files = std::make_shared<SourceFiles>();
   source.io = make_source_io(io, source.files, options.stop);
-  auto map = found.format->reader->open(*source.io, source.root, options);
+  if (place.archive) {
+    CKPT_CHECK(source.files->see(place.archive->path, place.archive->info));
+    source.archive_io = make_archive_io(make_source_io(io, source.files, options.stop), place.archive);
+  }
+  auto map = found.format->reader->open(source.names_io(), source.root, options);
   if (!map) {
     Error error = source.explained(with_file(std::move(map).error(), source.root));
     const bool unseen = !from.empty() && found.match.why.empty();  // only --from identifies it
@@ -210,13 +227,14 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (place.directory) {
     std::vector<DirEntry> below;
     if (source.root != given) {
-      CKPT_TRY(below, io.list(source.root));
+      CKPT_TRY(below, place.io.list(source.root));
     }
     CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
   }
   if (place.directory && options.find_beside) {
     // Checks read no file of the source.
-    const auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
+    auto stopping = make_source_io(io, std::make_shared<SourceFiles>(), options.stop);
+    if (place.archive) stopping = make_archive_io(std::move(stopping), place.archive);
     CKPT_TRY(Beside beside, find_beside(*stopping, source.root, *source.format, source.map));
     std::ranges::move(beside.findings, std::back_inserter(source.map.findings));
     source.settings = std::move(beside.settings);
@@ -228,6 +246,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (options.rules != nullptr && options.rules->names()) CKPT_CHECK(use_names(source, place, options));
+  if (place.archive) CKPT_CHECK(leave_archive(source, *place.archive));
   if (source.lease && !source.lease->claim_warning().empty())
     source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->claim_warning()});
   if (auto flat = refuse_flat_parameters(source.map, source.root); !flat) {

@@ -11,7 +11,6 @@ namespace ckpt {
 namespace {
 
 constexpr std::size_t kTextBytes = 512;  // of a file, to tell text from binary data
-constexpr std::size_t kTarMagicAt = 257;
 
 std::string lowered(std::string_view text) {
   std::string out(text);
@@ -24,30 +23,27 @@ bool is_text(std::string_view head) {
 }
 
 /// An archive: what it is called, and the command that unpacks it.
-struct Archive {
+struct Packed {
   std::string_view magic;
-  std::size_t at;
   std::string_view name;
   std::string_view command;
 };
-constexpr std::array<Archive, 7> kArchives{{{"\x1f\x8b", 0, "a gzip archive", "gunzip -k"},
-                                            {"\x28\xb5\x2f\xfd", 0, "a zstd archive", "zstd -d"},
-                                            {"\xfd\x37zXZ", 0, "an xz archive", "xz -dk"},
-                                            {"BZh", 0, "a bzip2 archive", "bzip2 -dk"},
-                                            {"7z\xbc\xaf\x27\x1c", 0, "a 7-Zip archive", "7z x"},
-                                            {"PK\3\4", 0, "a zip archive", "unzip"},
-                                            {"ustar", kTarMagicAt, "a tar archive", "tar -xf"}}};
+constexpr std::array<Packed, 6> kArchives{{{"\x1f\x8b", "a gzip archive", "gunzip -k"},
+                                           {"\x28\xb5\x2f\xfd", "a zstd archive", "zstd -d"},
+                                           {"\xfd\x37zXZ", "an xz archive", "xz -dk"},
+                                           {"BZh", "a bzip2 archive", "bzip2 -dk"},
+                                           {"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "7z x"},
+                                           {"PK\3\4", "a zip archive", "unzip"}}};
 
 constexpr std::string_view kNemo = ".nemo";
 
 std::optional<OtherFile> archive(const Place& place) {
   const std::string name = base_name(place.root);
-  for (const Archive& one : kArchives) {
-    if (place.first.size() < one.at || !std::string_view(place.first).substr(one.at).starts_with(one.magic)) continue;
-    if (name.ends_with(kNemo) && (one.command == "tar -xf" || one.command == "gunzip -k")) {
-      // Of all releases: a tar file with model_config.yaml and the weights, compressed or not.
+  for (const Packed& one : kArchives) {
+    if (!place.first.starts_with(one.magic)) continue;
+    if (name.ends_with(kNemo) && one.command == "gunzip -k") {  // by early releases
       const std::string folder = name.substr(0, name.size() - kNemo.size());
-      return OtherFile{.what = "an archive of NeMo, whose weights are not read in place",
+      return OtherFile{.what = "a compressed archive of NeMo, whose weights are not read in place",
                        .hint = fmt::format("unpack it first: mkdir {0} && tar -xf {1} -C {0}", folder, name)};
     }
     const bool is_tar = name.find(".tar.") != std::string::npos || name.ends_with(".tgz");

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/io/archive.hpp"
 #include "engine/io/io.hpp"
 #include "format/result.hpp"
 
@@ -17,6 +19,9 @@ struct Place {
   bool directory = false;
   std::vector<DirEntry> entries{};  ///< of a directory, sorted by name
   std::string first{};              ///< of a file: its first bytes, kFirstBytes or all; "" if they were not read
+  /// The place is a tar archive, or a folder in one: a directory of `io`, which this place owns then. Else null.
+  std::shared_ptr<const Archive> archive{};
+  std::shared_ptr<Io> archive_io{};
 
   static constexpr std::size_t kFirstBytes = (std::size_t{64} << 10) + 8;  // no format reads more
   /// Of a file: reads `first` once for all formats. Errors are reported by the reader that needs the file.

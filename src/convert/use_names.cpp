@@ -119,7 +119,7 @@ class NamesUse {
     arguments_ = model_arguments(source_.map);
     const Map& map = source_.map;
     if (const auto extra = std::ranges::find(map.extras, kConfigFile, &Extra::path); extra != map.extras.end()) {
-      CKPT_TRY(const std::string text, read_extra(*source_.io, map, source_.root, *extra, kMostConfigBytes));
+      CKPT_TRY(const std::string text, read_extra(source_.names_io(), map, source_.root, *extra, kMostConfigBytes));
       CKPT_CHECK(take_config(text, join_path(source_.root, kConfigFile)));
     }
     std::vector<std::string> folders;
@@ -128,7 +128,7 @@ class NamesUse {
     for (const std::string& folder : folders) {
       if (config_) break;
       const std::string path = join_path(folder, kConfigFile);
-      const auto text = read_small_file(*source_.io, path, kMostConfigBytes);
+      const auto text = read_small_file(source_.names_io(), path, kMostConfigBytes);
       if (!text && text.error().code == Errc::not_found) continue;
       if (!text) return fail(text.error());
       CKPT_CHECK(take_config(*text, path));

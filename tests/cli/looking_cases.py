@@ -66,7 +66,7 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
     sh.path("m.tar.gz").write_bytes(gzip.compress(b"x" * 100))
     with zipfile.ZipFile(sh.path("m.zip"), "w") as archive:
         archive.writestr("readme", "x")
-    for name, mode in (("m.tar", "w"), ("m.nemo", "w"), ("old.nemo", "w:gz")):
+    for name, mode in (("m.tar", "w"), ("old.nemo", "w:gz")):
         with tarfile.open(sh.path(name), mode) as archive:
             archive.addfile(tarfile.TarInfo("model_config.yaml"), io.BytesIO())
     sh.path("page.pt").write_text("<!DOCTYPE html>\n<html></html>")
@@ -75,9 +75,9 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
     sh.path("w.msgpack").write_bytes(b"\x81\xa1a\1")
     sh.path("settings.json").write_text("{}")
     for name, what, hint in (("m.tar.gz", "a gzip archive, not a checkpoint", "unpack it first: tar -xf m.tar.gz"),
-                             ("m.zip", "a zip archive, not a checkpoint", "unzip m.zip"), ("m.tar", "a tar archive", "tar -xf m.tar"),
-                             ("m.nemo", "an archive of NeMo", "mkdir m && tar -xf m.nemo -C m"),
-                             ("old.nemo", "an archive of NeMo", "tar -xf old.nemo -C old"),
+                             ("m.zip", "a zip archive, not a checkpoint", "unzip m.zip"),
+                             ("m.tar", "no known checkpoint here; it holds model_config.yaml", "formats"),
+                             ("old.nemo", "a compressed archive of NeMo", "mkdir old && tar -xf old.nemo -C old"),
                              ("page.pt", "a web page, not a checkpoint: the download failed", "hf download"),
                              ("error.bin", "an XML document", "error page"), ("d.pkl", "a pickle that torch.save did not write", "Python"),
                              ("w.msgpack", "MessagePack", "flax"), ("settings.json", "a JSON file, not a checkpoint", "formats")):

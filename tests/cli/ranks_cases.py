@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 
 from console_cases import big_checkpoint, wait_for_partial
@@ -25,6 +26,14 @@ def case_convert_on_three_ranks_speaks_once_and_gives_the_same_bytes(sh):
     check(re.search("^plan .* each · 3 ranks", result.out, re.M), "the plan does not name the ranks", result)
     for name in os.listdir(sh.path("one")):
         check((sh.path("one") / name).read_bytes() == (sh.path("three") / name).read_bytes(), f"{name} differs", result)
+
+
+def case_three_ranks_read_a_tar_archive(sh):
+    with tarfile.open(sh.path("run.tar"), "w:") as archive:
+        archive.add(sh.checkpoint(ZERO2), arcname="run")
+    sh.run("convert", sh.checkpoint(ZERO2), "one", "--to", "safetensors")
+    sh.run("convert", "run.tar", "three", "--to", "safetensors", launcher=launched(sh, 3), env=sh.mpi_environment)
+    sh.run("diff", "one", "three", out=" 0 different, 0 only here, 0 only there")
 
 
 def case_a_save_on_three_ranks_is_the_one_of_one_rank(sh):

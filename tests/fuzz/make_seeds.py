@@ -5,9 +5,11 @@ of each form that a text may take.
 
 Run it again when the form of an input changes (directory_input.hpp); the seeds in corpus/ are what it wrote.
 """
+import io
 import json
 import pathlib
 import struct
+import tarfile
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -58,7 +60,24 @@ def write(target, name, data):
         (folder / name).write_bytes(data)
 
 
+def archive(form):
+    """A tar archive of small files, one of which has a name that needs a member of its own in all forms but ustar."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for name, kind in (("./", tarfile.DIRTYPE), ("./weights/a.bin", tarfile.REGTYPE), ("./b", tarfile.LNKTYPE),
+                           ("./c", tarfile.SYMTYPE), ("./" + "deep/" * 25 + "d" * (60 if form == tarfile.USTAR_FORMAT else 120),
+                                                     tarfile.REGTYPE)):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "./weights/a.bin" if kind in (tarfile.LNKTYPE, tarfile.SYMTYPE) else ""
+            member.size = 5 if kind == tarfile.REGTYPE else 0
+            member.mtime = 1.5 if form == tarfile.PAX_FORMAT else 1
+            tar.addfile(member, io.BytesIO(b"bytes"))
+    return out.getvalue()
+
+
 def main():
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
+        write("archive", name, archive(form))
     for case in ("zero0_bf16_dp2", "zero2_bf16_dp4", "zero3_fp32_dp3_tied_tiny", "tp2_dp2_zero1_fp32", "bf16opt_dp2",
                  "zero2_fp32_dp3_frozen", "zero3_bf16_dp3_frozen", "zero2_fp32_dp3_elastic"):
         write("deepspeed_directory", case, directory(f"deepspeed/{case}"))

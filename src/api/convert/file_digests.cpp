@@ -21,14 +21,14 @@ struct StatedFile {
 
 class DigestReader {
  public:
-  DigestReader(Session& session, std::string root, std::string phase)
-      : session_(session), root_(std::move(root)), phase_(std::move(phase)) {}
+  DigestReader(Session& session, Io& io, std::string root, std::string phase)
+      : session_(session), io_(io), root_(std::move(root)), phase_(std::move(phase)) {}
 
   Result<DigestCheck> run(const std::vector<FileDigest>& digests) {
     std::vector<StatedFile> files;
     for (const FileDigest& digest : digests) {
       const std::string path = join_path(root_, digest.path);
-      CKPT_TRY(const auto info, stat_if_present(session_.io, path));
+      CKPT_TRY(const auto info, stat_if_present(io_, path));
       if (info && info->kind == FileInfo::Kind::file) {
         files.push_back({&digest, info->bytes});
         total_ += info->bytes;
@@ -44,9 +44,9 @@ class DigestReader {
  private:
   Result<> compare(const StatedFile& file) {
     const std::string path = join_path(root_, file.digest->path);
-    CKPT_TRY(const FileHandle handle, session_.io.open(path, {}));
+    CKPT_TRY(const FileHandle handle, io_.open(path, {}));
     auto digest = read(handle, file);
-    auto closed = session_.io.close(handle);
+    auto closed = io_.close(handle);
     if (!digest) return fail(std::move(digest).error());
     CKPT_CHECK(std::move(closed));
     ++check_.files;
@@ -64,7 +64,7 @@ class DigestReader {
       if (session_.is_stopped()) return fail(Errc::interrupted, "stopped");
       const auto piece =
           std::span(room_).first(static_cast<std::size_t>(std::min<std::uint64_t>(room_.size(), file.bytes - at)));
-      CKPT_CHECK(session_.io.read_at(handle, at, piece));
+      CKPT_CHECK(io_.read_at(handle, at, piece));
       hash.update(piece);
       check_.bytes += piece.size();
       if (session_.progress) session_.progress({phase_, check_.bytes, total_, file.digest->path});
@@ -73,6 +73,7 @@ class DigestReader {
   }
 
   Session& session_;
+  Io& io_;
   std::string root_;
   std::string phase_;
   std::uint64_t total_ = 0;
@@ -82,9 +83,9 @@ class DigestReader {
 
 }  // namespace
 
-Result<DigestCheck> check_digests(Session& session, const std::string& root, const std::vector<FileDigest>& digests,
-                                  const std::string& phase) {
-  return DigestReader(session, root, phase).run(digests);
+Result<DigestCheck> check_digests(Session& session, Io& io, const std::string& root,
+                                  const std::vector<FileDigest>& digests, const std::string& phase) {
+  return DigestReader(session, io, root, phase).run(digests);
 }
 
 }  // namespace ckpt

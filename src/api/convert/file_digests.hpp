@@ -17,8 +17,10 @@ struct DigestCheck {
 };
 
 /// Reads each file and compares its SHA-256. Not collective.
+///
+/// io      in which the files are, below `root`
 /// errors  interrupted; those of Io
-Result<DigestCheck> check_digests(Session& session, const std::string& root, const std::vector<FileDigest>& digests,
-                                  const std::string& phase);
+Result<DigestCheck> check_digests(Session& session, Io& io, const std::string& root,
+                                  const std::vector<FileDigest>& digests, const std::string& phase);
 
 }  // namespace ckpt

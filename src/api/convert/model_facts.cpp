@@ -27,7 +27,7 @@ std::optional<json::Value> read_settings_file(Io& io, const Source& source, cons
   const auto extra = std::ranges::find(source.map.extras, name, &Extra::path);
   const auto text = extra != source.map.extras.end()
                         ? read_extra(io, source.map, source.root, *extra, kLargestConfig)
-                        : read_small_file(io, join_path(source.root, name), kLargestConfig);
+                        : read_small_file(source.names_io(), join_path(source.names_root(), name), kLargestConfig);
   if (!text) return std::nullopt;
   auto parsed = json::parse(*text);
   return parsed ? std::optional(*std::move(parsed)) : std::nullopt;

@@ -171,7 +171,7 @@ class Verifier {
 
   /// Digests of whole files; a sample takes its share of the files.
   Result<> stated_digests(const Source& source) {
-    CKPT_TRY(std::vector<FileDigest> digests, source.format->digests(*source.io, source.root));
+    CKPT_TRY(std::vector<FileDigest> digests, source.format->digests(source.names_io(), source.names_root()));
     if (digests.empty()) return {};
     if (request_.sample) {
       const std::vector<bool> chosen = choose_sample(*request_.sample, digests.size());
@@ -180,7 +180,8 @@ class Verifier {
         if (chosen[i]) some.push_back(std::move(digests[i]));
       digests = std::move(some);
     }
-    CKPT_TRY(const DigestCheck check, check_digests(session_, source.root, digests, "verify"));
+    CKPT_TRY(const DigestCheck check,
+             check_digests(session_, source.names_io(), source.names_root(), digests, "verify"));
     digests_checked_ = check.files;
     report_.damage.insert(report_.damage.end(), check.damage.begin(), check.damage.end());
     return {};

@@ -60,7 +60,7 @@ Format hdf5_format() {
           .synonyms = kHdf5Synonyms,
           .detect = detect_hdf5,
           .suffixes = kSuffixes,
-          .reader = FormatReader{.open = hdf5::open},
+          .reader = FormatReader{.open = hdf5::open, .opens_paths = true},
           .writer = FormatWriter{
               .lay_out = hdf5::lay_out, .suffixes = kWrittenSuffixes, .stored_id = stored_id, .tensor_memory = 600}};
 }
