@@ -51,17 +51,28 @@ std::size_t widest_dim(const Copy& copy) {
   return widest;
 }
 
-/// Cuts `copy` along dimension d into parts of at most `steps`.
+/// Cuts `copy` along dimension d into parts of at most `steps`: rows where siblings that begin in others cut them.
 void cut(const Copy& copy, std::size_t d, std::uint64_t steps, std::vector<Copy>& out) {
   const Copy::Dim dim = copy.dims[d];
-  for (std::uint64_t at = 0; at < dim.count; at += steps) {
+  for (std::uint64_t at = 0; at < dim.count;) {
     Copy part = copy;
     part.source_offset += at * dim.source_stride;
     part.target_offset += at * dim.target_stride;
-    part.dims[d].count = std::min(steps, dim.count - at);
+    part.row_first += copy.row_bytes != 0 ? at : 0;
+    part.dims[d].count = std::min(steps - part.row_first % steps, dim.count - at);
+    at += part.dims[d].count;
     if (part.dims[d].count == 1) part.dims.erase(part.dims.begin() + static_cast<std::ptrdiff_t>(d));
     out.push_back(std::move(part));
   }
+}
+
+/// Whether rows are cut, for siblings that begin in others, between the first and the last of a copy.
+bool crosses_cut(const Copy& copy, std::uint64_t limit) {
+  if (copy.row_bytes == 0 || copy.dims.empty()) return false;
+  const Copy::Dim& rows = copy.dims[widest_dim(copy)];
+  if (rows.source_stride < copy.row_bytes) return false;  // there is one row
+  const std::uint64_t steps = std::max<std::uint64_t>(1, limit / rows.source_stride);
+  return copy.row_first % steps + rows.count > steps;
 }
 
 /// Cuts until every part fits a buffer, and until none reads much more than it, and others, need.
@@ -72,11 +83,12 @@ void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
   while (!stack.empty()) {
     Copy top = std::move(stack.back());
     stack.pop_back();
-    if (top.row_bytes > limit) top.row_bytes = 0;  // of such rows others read parts of their own
+    if (top.row_bytes > limit) top.row_bytes = top.row_first = 0;  // of such rows others read parts of their own
     const Extent read = read_extent(top);
     const bool wasteful = !top.compressed && top.row_bytes == 0 && read.size() > kDenseGap &&
                           read.size() / kSparseRatio > needed_bytes(top);
-    if (read.size() <= limit && !wasteful) {
+    const bool crosses = crosses_cut(top, limit);
+    if (read.size() <= limit && !wasteful && !crosses) {
       out.push_back({.copy = std::move(top), .begin = read.begin, .end = read.end, .sparse = sparse});
       continue;
     }
@@ -84,8 +96,9 @@ void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
     const std::size_t d = widest_dim(top);
     const std::uint64_t stride = std::max<std::uint64_t>(top.dims[d].source_stride, 1);
     const std::uint64_t steps = wasteful ? 1 : std::max<std::uint64_t>(1, limit / stride);
+    const std::uint64_t most = top.dims[d].count > 1 ? top.dims[d].count - 1 : 1;
     std::vector<Copy> parts;
-    cut(top, d, std::min(steps, top.dims[d].count > 1 ? top.dims[d].count - 1 : 1), parts);
+    cut(top, d, crosses ? steps : std::min(steps, most), parts);
     std::move(parts.rbegin(), parts.rend(), std::back_inserter(stack));
   }
 }

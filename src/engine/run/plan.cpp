@@ -58,13 +58,68 @@ void normalise(std::vector<Copy::Dim>& dims) {
   dims = std::move(out);
 }
 
+/// Adds a copy from a source that holds the tensor transposed, of which a leaf takes some of the columns of each row. All
+/// leaves find the same rows without knowing where the source's begin: as ranges of the file, of the length of a row, whose
+/// ends divide a copy. The last row is apart if its range passes the end of the file.
+///
+/// copy        has one dimension for each of `size`, what it takes
+/// file_bytes  of the source's file
+void add_transposed(Copy copy, const Shape& size, const std::vector<std::int64_t>& strides, std::uint64_t file_bytes,
+                    std::vector<Copy>& out) {
+  std::optional<std::size_t> columns;  // there may be one, at the ends of a leaf
+  std::optional<std::size_t> rows;
+  bool is_one = true;  // step from row to row
+  for (std::size_t d = 0; d < size.size(); ++d) {
+    if (strides[d] == 1) {
+      columns = d;
+    } else if (size[d] > 1) {
+      is_one = is_one && !rows;
+      rows = d;
+    }
+  }
+  const std::uint64_t row = rows ? copy.dims[*rows].source_stride : 0;
+  if (!columns || !is_one || row <= size[*columns] * copy.unit) {
+    normalise(copy.dims);
+    out.push_back(std::move(copy));
+    return;
+  }
+  const std::uint64_t begin = copy.source_offset % copy.unit;  // of the first range
+  const auto add = [&](std::uint64_t first_column, std::uint64_t column_count, std::uint64_t first_row,
+                       std::uint64_t row_count, bool is_shared) {
+    if (column_count == 0 || row_count == 0) return;
+    Copy part = copy;
+    part.source_offset += first_column * copy.unit + first_row * row;
+    part.target_offset += first_column * copy.dims[*columns].target_stride + first_row * copy.dims[*rows].target_stride;
+    part.dims[*columns].count = column_count;
+    part.dims[*rows].count = row_count;
+    if (is_shared) {
+      part.row_bytes = row;
+      part.row_before = (part.source_offset - begin) % row;
+      part.row_first = (part.source_offset - begin) / row;
+    }
+    normalise(part.dims);
+    out.push_back(std::move(part));
+  };
+  const std::uint64_t column_count = size[*columns];
+  const std::uint64_t row_count = size[*rows];
+  const std::uint64_t before = (copy.source_offset - begin) % row;
+  const std::uint64_t in_first = std::min(column_count, (row - before) / copy.unit);
+  for (const Extent part : {Extent{0, in_first}, Extent{in_first, column_count}}) {
+    const std::uint64_t first = copy.source_offset + part.begin * copy.unit - begin;
+    const bool passes = (first / row + row_count) * row + begin > file_bytes;
+    add(part.begin, part.size(), 0, row_count - (passes ? 1 : 0), true);
+    if (passes) add(part.begin, part.size(), row_count - 1, 1, false);
+  }
+}
+
 /// Joins one placement's share of one leaf with the source chunks of its tensor, or of the twin that is compared with
 /// it: then every chunk is a check.
 class Join {
  public:
   enum class Replicas : std::uint8_t { leave, check };
   Join(const Map& source, const Placement& placement, std::uint32_t index, Replicas replicas, LeafJob& job)
-      : tensor_(source.tensors[index]),
+      : files_(source.files),
+        tensor_(source.tensors[index]),
         placement_(placement),
         index_(index),
         is_twin_(index != placement.tensor),
@@ -227,10 +282,15 @@ class Join {
         }
         copy.source_offset = placed.where.offset + (source - flat_begin) * copy.unit;
         copy.target_offset = offset;
-        if (job_.siblings > 1 && placement_.chunk && !packed_ && !placed.where.compressed)
-          set_row(copy, placement_.chunk->box, job_.siblings, part, *common, strides);
+        std::vector<Copy>& out = replica ? job_.checks : copies();
+        const bool shares = job_.siblings > 1 && !packed_ && !placed.where.compressed;
+        if (shares && job_.transposed) {
+          add_transposed(std::move(copy), common->size, strides, files_[placed.where.file].bytes, out);
+          continue;
+        }
+        if (shares && placement_.chunk) set_row(copy, placement_.chunk->box, job_.siblings, part, *common, strides);
         normalise(copy.dims);
-        (replica ? job_.checks : copies()).push_back(std::move(copy));
+        out.push_back(std::move(copy));
       }
       return {};
     }));
@@ -238,6 +298,7 @@ class Join {
     return {};
   }
 
+  const std::vector<MapFile>& files_;
   const Tensor& tensor_;
   const Placement& placement_;
   std::uint32_t index_;
@@ -334,7 +395,10 @@ Result<Plan> Plan::make(const Map& source, std::vector<TargetFile> targets, Opti
   }
   plan.find_leads();
   plan.order_leaves();
-  if (plan.leads_.empty()) CKPT_CHECK(plan.order_siblings());
+  if (plan.leads_.empty()) {
+    CKPT_CHECK(plan.order_siblings());
+    if (plan.groups_.empty()) CKPT_CHECK(plan.find_transposed_leaves());
+  }
   return plan;
 }
 
@@ -400,7 +464,29 @@ Result<> Plan::order_siblings() {
   return {};
 }
 
+/// They follow each other already.
+Result<> Plan::find_transposed_leaves() {
+  for (std::size_t f = 0; f < targets_.size(); ++f) {
+    CKPT_TRY(const std::vector<Extent> ranges, find_transposed(*source_, targets_[f]));
+    for (const Extent& range : ranges) {
+      transposed_.push_back({first_leaf_[f] + range.begin, first_leaf_[f] + range.end});
+      siblings_ = std::max(siblings_, static_cast<std::size_t>(range.size()));
+    }
+  }
+  return {};
+}
+
+/// The range of a leaf that needs the same rows as others of its file; else null.
+const Extent* Plan::transposed_with(std::uint64_t leaf) const {
+  const auto after = std::ranges::upper_bound(transposed_, leaf, {}, &Extent::begin);
+  if (after == transposed_.begin()) return nullptr;
+  const Extent& range = *std::prev(after);
+  return leaf < range.end ? &range : nullptr;
+}
+
 std::size_t Plan::together(std::uint64_t position) const {
+  if (const Extent* const range = transposed_with(leaf_at(position)); range != nullptr)
+    return range->begin == leaf_at(position) ? static_cast<std::size_t>(range->size()) : 0;
   if (groups_.empty()) return 1;
   const auto after = std::upper_bound(first_leaf_.begin(), first_leaf_.end(), leaf_at(position));
   const auto file = static_cast<std::size_t>(after - first_leaf_.begin() - 1);
@@ -456,6 +542,10 @@ Result<LeafJob> Plan::leaf(std::uint64_t index) const {
   const std::uint64_t leaf_end = std::min(leaf_begin + kLeafBytes, file->bytes);
   job.bytes = leaf_end - leaf_begin;
   if (!groups_.empty() && group_of_[job.file] != kAlone) job.siblings = groups_[group_of_[job.file]].size();
+  if (const Extent* const range = transposed_with(index); range != nullptr) {
+    job.siblings = static_cast<std::size_t>(range->size());
+    job.transposed = true;
+  }
 
   const auto& placements = file->placements;
   auto at = std::partition_point(placements.begin(), placements.end(),

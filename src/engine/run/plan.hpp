@@ -79,14 +79,17 @@ struct Copy {
   bool big_endian = false;
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
   std::vector<Dim> dims{};   ///< outermost first; empty = one element
-  /// Of a leaf whose siblings need the same rows of the source: bytes of a row, and of it those before the first element.
-  /// Dimensions with steps of at least a row are those of rows. 0: none needs them.
+  /// Of a leaf whose siblings need the same rows of the source: bytes of a row, and of it those before the first element;
+  /// the number of the first row, where the siblings begin in others. Dimensions with steps of at least a row are those of
+  /// rows. 0: none needs them.
   std::uint64_t row_bytes = 0;
   std::uint64_t row_before = 0;
+  std::uint64_t row_first = 0;
   std::optional<Crc> crc{};
   std::optional<Compressed> compressed{};  ///< then `source_offset` and `crc` count from the first decoded byte
 };
 constexpr std::uint32_t kNoTensor = 0xffffffff;
+constexpr std::uint64_t kMostSiblings = 16;  ///< leaves that wait for the same rows, for which a worker gets buffers
 
 /// The work for one leaf.
 struct LeafJob {
@@ -96,7 +99,8 @@ struct LeafJob {
   std::vector<Copy> copies{};
   std::vector<Copy> checks{};  ///< not executed, but compared with the result of the copies
   bool follows = false;        ///< some copies need only data that the leaves before it read, and end where those do
-  std::size_t siblings = 1;    ///< leaves, this one and those around it, of other files, that need the same rows
+  std::size_t siblings = 1;    ///< leaves, this one and those around it, that need the same rows
+  bool transposed = false;     ///< the siblings are of this file
   struct Literal {
     std::uint64_t target_offset = 0;  ///< from the start of the leaf
     std::string_view bytes;           ///< owned by the plan
@@ -159,6 +163,7 @@ class Plan {
   };
   void find_leads();
   Result<> order_siblings();
+  Result<> find_transposed_leaves();
   void order_leaves();
   Result<> join(const Placement& placement, std::uint64_t begin, std::uint64_t end, std::uint64_t leaf_offset,
                 LeafJob& job) const;
@@ -171,6 +176,8 @@ class Plan {
   std::vector<std::vector<std::size_t>> groups_;   // of files whose leaves are siblings, by number
   std::vector<std::size_t> group_of_;              // of each file, or kAlone; empty where there are no groups
   static constexpr std::size_t kAlone = SIZE_MAX;
+  std::vector<Extent> transposed_;  // ranges of leaves that need the same rows, in order
+  const Extent* transposed_with(std::uint64_t leaf) const;
   std::size_t siblings_ = 1;
   std::vector<std::uint64_t> order_;  // where `ordered_`; else target order
   bool ordered_ = false;

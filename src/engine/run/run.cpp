@@ -23,7 +23,6 @@ namespace {
 // costs as much as a fast disk's transfer, so a run takes more only where it is long.
 constexpr std::uint64_t kBuffersPerWorker = 6;
 constexpr std::uint64_t kSharingBuffersPerWorker = 8;
-constexpr std::uint64_t kMostSiblings = 16;  // leaves that wait for the same rows, for which a worker gets buffers
 constexpr std::uint64_t kLeavesPerBuffer = 8;
 constexpr std::uint64_t kMostBuffers = 40;  // of all workers of all ranks, unless they are many
 // Leaves that a worker takes at a time. Leaves that share reads must be processed by one worker, so fewer turns are

@@ -27,7 +27,7 @@ constexpr json::Limits kTreeLimits{.max_bytes = std::numeric_limits<std::size_t>
 
 using Kind = json::Event::Kind;
 
-ValuePtr make(Value value) {
+ValuePtr made_of(Value value) {
   return std::make_shared<const Value>(std::move(value));
 }
 
@@ -181,17 +181,17 @@ class TreeHandler final : public json::Handler {
     if (level_ > kTreeLevels) return unknown(event);
     switch (event.kind) {
       case Kind::null:
-        return finish(make({None{}}));
+        return finish(made_of({None{}}));
       case Kind::boolean:
-        return finish(make({event.boolean}));
+        return finish(made_of({event.boolean}));
       case Kind::text:
-        return finish(make(text_or_integer(event.text)));
+        return finish(made_of(text_or_integer(event.text)));
       case Kind::negative:
-        return finish(make({event.negative}));
+        return finish(made_of({event.negative}));
       case Kind::natural:
-        return finish(make({static_cast<std::int64_t>(event.natural)}));  // longer ones come as text
+        return finish(made_of({static_cast<std::int64_t>(event.natural)}));  // longer ones come as text
       case Kind::real:
-        return finish(make({event.real}));
+        return finish(made_of({event.real}));
       case Kind::begin_object:
         ++level_;
         open_.push_back({.kind = Frame::node});
@@ -223,7 +223,7 @@ class TreeHandler final : public json::Handler {
       const bool lacks_library = std::holds_alternative<TensorRef>(frame.value.v) && frame.member != "library";
       if (!frame.has_value || lacks_library) return unknown(event);
       --level_;
-      ValuePtr made = make(std::move(frame.value));
+      ValuePtr made = made_of(std::move(frame.value));
       open_.pop_back();
       return finish(std::move(made));
     }
