@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "engine/publish/publish.hpp"
 #include "engine/run/checks.hpp"
 #include "format/files/extra_names.hpp"
+#include "format/text/name_list.hpp"
 
 namespace ckpt {
 namespace {
@@ -126,7 +128,9 @@ Result<> join_state(Source& source, const ReadOptions& options) {
 }
 
 /// The absolute path of a folder that is not the map's root.
-Result<std::string> absolute_folder(const std::string& folder) {
+Result<std::string> absolute_folder(const std::string& folder, const Place& place) {
+  const auto inside = place.archive ? place.archive->below(folder) : std::nullopt;
+  if (inside) return join_path(place.archive->real_path, *inside);
   CKPT_TRY(const auto real, find_real_path(folder));
   if (real) return *real;
   return fail({.code = Errc::not_found, .message = folder + ": no such folder", .file = folder});
@@ -137,12 +141,12 @@ Result<> add_extras(Source& source, const Place& place, const std::string& asset
   if (place.directory && source.format->hashes == nullptr) {
     CKPT_CHECK(take_extras(io, source.root, "", source.map));
     if (source.root != place.root) {
-      CKPT_TRY(const std::string above, absolute_folder(place.root));
+      CKPT_TRY(const std::string above, absolute_folder(place.root, place));
       CKPT_CHECK(take_extras(io, source.root, above, source.map));
     }
   }
   if (assets.empty()) return {};
-  CKPT_TRY(const std::string folder, absolute_folder(assets));
+  CKPT_TRY(const std::string folder, absolute_folder(assets, place));
   const std::size_t before = source.map.extras.size();
   CKPT_CHECK(take_extras(io, source.root, folder, source.map));
   if (source.map.extras.size() != before) return {};
@@ -152,6 +156,29 @@ Result<> add_extras(Source& source, const Place& place, const std::string& asset
                .message = fmt::format("--assets {}: no config.json, tokenizer or adapter of a model there", assets),
                .file = assets,
                .hint = "name the folder of the model that was trained, with its config.json"});
+}
+
+/// Whether a file may hold data of a checkpoint: by its name, or because no text is as long.
+bool may_be_data(std::string_view name, std::uint64_t bytes) {
+  constexpr std::uint64_t kLongText = std::uint64_t{16} << 20;
+  constexpr std::array<std::string_view, 8> kOthers{".distcp", ".metadata", ".tar", ".gz",
+                                                    ".tgz",    ".zip",      ".zst", ".nemo"};
+  return bytes > kLongText || is_data_name(name) ||
+         std::ranges::any_of(kOthers, [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+/// Data in an archive beside the one folder that was taken for its checkpoint.
+void note_beside(const Place& place, const std::string& where, std::vector<Finding>& findings) {
+  if (!place.archive || place.archive->below(place.root) != "" || where.empty()) return;
+  NameList others;
+  const std::string folder = where.substr(0, where.find('/')) + "/";
+  for (const auto& [path, member] : place.archive->members)
+    if (member.kind == FileInfo::Kind::file && !path.starts_with(folder) && may_be_data(path, member.range.size()))
+      others.add(path);
+  if (others.count() == 0) return;
+  findings.push_back({.severity = Severity::warning,
+                      .text = fmt::format("skipped in the archive: {}; only {} is read", others.text(), where),
+                      .skipped = Skipped::data});
 }
 
 /// From here on the checkpoint is a file: the archive.
@@ -229,7 +256,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
     if (source.root != given) {
       CKPT_TRY(below, place.io.list(source.root));
     }
-    CKPT_CHECK(find_broken_links(io, source, source.root == given ? place.entries : below));
+    CKPT_CHECK(find_broken_links(place.io, source, source.root == given ? place.entries : below));
   }
   if (place.directory && options.find_beside) {
     // Checks read no file of the source.
@@ -246,6 +273,7 @@ Result<Source> open_source(Io& io, const std::string& path, std::string_view fro
   if (source.map.format.empty()) source.map.format = found.format->name;
   if (options.rules != nullptr) CKPT_CHECK(apply_rules(source.map, *options.rules, source.root));
   if (options.rules != nullptr && options.rules->names()) CKPT_CHECK(use_names(source, place, options));
+  note_beside(place, found.match.where, source.map.findings);
   if (place.archive) CKPT_CHECK(leave_archive(source, *place.archive));
   if (source.lease && !source.lease->claim_warning().empty())
     source.map.findings.push_back({.severity = Severity::warning, .text = source.lease->claim_warning()});

@@ -45,6 +45,32 @@ def case_a_folder_in_an_archive_brings_its_extra_files(sh):
     sh.run("diff", "out", "expected", out="0 different, 0 only here, 0 only there")
 
 
+def case_a_path_into_an_archive_may_be_a_run(sh):
+    pack(sh, "a.tar", sh.checkpoint("megatron/torch_dist_tp2_pp2_dp2"), arcname="run")
+    for source in ("a.tar/run", "a.tar", "a.tar/run/iter_0000002/"):
+        sh.run("convert", source, "out", "--overwrite")
+        sh.run("diff", "out", sh.checkpoint("megatron/torch_dist_tp2_pp2_dp2"), out=" 0 different, 0 only here, 0 only there")
+
+
+def case_other_data_in_an_archive_is_named(sh):
+    with tarfile.open(sh.path("two.tar"), "w:") as archive:
+        archive.add(sh.checkpoint("safetensors/llama_sharded"), arcname="L")
+        archive.add(sh.checkpoint("torch/dcp_plain"), arcname="a/opt")
+    sh.run("convert", "two.tar", "out", "--to", "safetensors", code=3, err=r"skipped in the archive: a/opt/.*; only L is read")
+    sh.run("convert", "two.tar", "out", "--to", "safetensors", "--allow-skipped", "--overwrite")
+
+
+def case_a_cache_of_the_hub_has_links(sh):
+    for path in sh.checkpoint("safetensors/llama_sharded").iterdir():
+        sh.path("m/blobs").mkdir(parents=True, exist_ok=True)
+        sh.path("m/snapshots/abc").mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, sh.path("m/blobs") / f"hash{path.name}")
+        (sh.path("m/snapshots/abc") / path.name).symlink_to(f"../../blobs/hash{path.name}")
+    pack(sh, "m.tar", "m")
+    sh.run("convert", "m.tar/snapshots/abc", "out", "--to", "safetensors")
+    sh.run("diff", "out", sh.checkpoint("safetensors/llama_sharded"), out=" 0 different, 0 only here, 0 only there")
+
+
 def case_a_virtual_checkpoint_refers_to_the_archive(sh):
     nemo(sh)
     pack(sh, "model.nemo", "folder")

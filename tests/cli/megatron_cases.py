@@ -83,7 +83,7 @@ def layers(names, size):
 def files_of_a_rank(sh, model, **arguments):
     run = sh.path("rank")
     shutil.rmtree(run, ignore_errors=True)
-    save({"args": Namespace(num_layers=2, world_size=1, data_parallel_size=1, **arguments), "checkpoint_version": 3.0, "iteration": 5,
+    save({"args": Namespace(**{"num_layers": 2, "world_size": 1, "data_parallel_size": 1, **arguments}), "checkpoint_version": 3.0, "iteration": 5,
           "model": model}, run / "mp_rank_00" / "model_optim_rng.pt")
     return run
 
@@ -131,6 +131,61 @@ def case_mixers_of_mamba_are_refused_where_parts_are_stored(sh):
     run = files_of_a_rank(sh, layers(["mixer.in_proj.weight"], 2), hybrid_override_pattern="MM")
     refuse(sh, run, 12, "mixer.in_proj.weight: torch_dist stores the parts of a Mamba mixer apart")
     sh.run("convert", run, "all.safetensors", out="^done ")
+
+
+def exchange(folder, one, other):
+    (folder / one).rename(folder / "between")
+    (folder / other).rename(folder / one)
+    (folder / "between").rename(folder / other)
+
+
+def case_exchanged_files_of_ranks_are_noticed(sh):
+    """Also of runs that ckpt wrote: each file has the number of the rank that Megatron-LM would have written it by."""
+    for name, flags, one, other in (("torch_dist_tp2_pp2_dp2", ("--tp", "2", "--pp", "2"), "mp_rank_00_001", "mp_rank_01_001"),
+                                    ("torch_dist_tp2_pp2_dp2", ("--tp", "1", "--pp", "2"), "mp_rank_00_000", "mp_rank_00_001"),
+                                    ("torch_dist_mtp_tp2_pp2", ("--tp", "2", "--pp", "2"), "mp_rank_00_000", "mp_rank_00_001"),
+                                    ("torch_dist_mtp_tp2_pp2", ("--tp", "2", "--pp", "1"), "mp_rank_00", "mp_rank_01"),
+                                    ("legacy_moe_tp2_ep2_etp1", ("--etp", "2"), "mp_rank_00_000", "mp_rank_00_001")):
+        shutil.rmtree(sh.path("files"), ignore_errors=True)
+        sh.run("convert", sh.checkpoint(f"megatron/{name}"), "files", "--to", "megatron-legacy", "--allow-skipped", *flags)
+        sh.run("verify", "files")
+        folder = sh.path("files/iter_0000002")
+        exchange(folder, one, other)
+        refuse(sh, "files", 15, "rank files were exchanged or copied")
+
+
+def case_weights_alone_keep_the_runs_arguments(sh):
+    source = sh.checkpoint("megatron/legacy_tp2_pp2_dp2_distopt")
+    for flags in (("--tp", "1", "--pp", "2"), ("--tp", "2", "--pp", "2")):
+        shutil.rmtree(sh.path("files"), ignore_errors=True)
+        sh.run("convert", source, "files", "--to", "megatron-legacy", *flags, "--only", "weights")
+        sh.run("verify", "files", out="^files +ok")
+    sh.run("convert", "files", "dist", "--to", "megatron", "--only", "weights")
+    sh.run("convert", "dist", "again", "--to", "megatron-legacy", "--tp", "2", out="^done ")
+
+
+def case_weights_that_files_of_ranks_lost_are_named(sh):
+    sh.run("convert", sh.checkpoint("megatron/torch_dist_mtp_tp2_pp2"), "files", "--to", "megatron-legacy", "--tp", "2",
+           "--only", "decoder.*", "--only", "embedding.*", "--only", "output_layer.*")
+    refuse(sh, "files", 13, "the ranks hold 0 multi-token prediction layers, the run's arguments say 1")
+    whole = layers(["self_attention.linear_proj.weight", "mlp.linear_fc2.weight"], 3)
+    for lost in whole:
+        model = {name: value for name, value in whole.items() if name != lost}
+        layer, weight = int(lost.split(".")[2]), lost.split(".", 3)[3]
+        if layer != 2:
+            refuse(sh, files_of_a_rank(sh, model, num_layers=3), 13, rf"layer {layer} has no {weight}, which layer \d has")
+    some = {name: value for name, value in whole.items() if not name.startswith("decoder.layers.1.mlp")}
+    sh.run("convert", files_of_a_rank(sh, some, num_layers=3, heterogeneous_layers_config_path="layers.json"), "all.safetensors", out="^done ")
+    predicted = {f"mtp.layers.{layer}.eh_proj.weight": torch_file.Tensor([1] * 8, [2, 4]) for layer in (0, 1)}
+    for number, code in ((None, 13), (1, 13), (2, 0), (3, 13)):
+        run = files_of_a_rank(sh, {**layers(["self_attention.linear_proj.weight"], 2), **predicted}, mtp_num_layers=number)
+        sh.run("convert", run, "all.safetensors", "--overwrite", code=code)
+    del predicted["mtp.layers.0.eh_proj.weight"]
+    run = files_of_a_rank(sh, {**layers(["self_attention.linear_proj.weight"], 2), **predicted}, mtp_num_layers=1)
+    refuse(sh, run, 13, "1 multi-token prediction layers, not numbered from 0, the run's arguments say 1")
+    model = {"embedding.word_embeddings.weight": torch_file.Tensor([1] * 8, [2, 4]), **layers(["self_attention.linear_proj.weight"], 2)}
+    run = files_of_a_rank(sh, model, untie_embeddings_and_output_weights=True)
+    sh.run("convert", run, "all.safetensors", "--overwrite", err="warning: no rank has output_layer.weight")
 
 
 def case_quick_geglu_is_gated(sh):

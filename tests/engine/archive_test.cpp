@@ -73,7 +73,7 @@ TEST(Archive, ItsMembersAreFilesAndFolders) {
   EXPECT_EQ(names_in(view, "/d"), (std::vector<std::string>{"run.tar"}));
   EXPECT_EQ(view.stat(kTar)->kind, FileInfo::Kind::directory);
   EXPECT_EQ(view.stat(kTar + "/weights.txt")->bytes, 600u);
-  EXPECT_EQ(view.stat(kTar + "/link")->kind, FileInfo::Kind::other);
+  EXPECT_EQ(*read_small_file(view, kTar + "/link", 1000), std::string(600, 't'));
   EXPECT_EQ(*read_small_file(view, kTar + "/weights/a.bin", 100), "first");
   EXPECT_EQ(*read_small_file(view, kTar + "/weights/again", 100), "first");
   EXPECT_EQ(*read_small_file(view, kTar + "/" + kLongName, 100), "far");
@@ -82,6 +82,35 @@ TEST(Archive, ItsMembersAreFilesAndFolders) {
   EXPECT_EQ(view.stat(kTar + "/none").error().code, Errc::not_found);
   EXPECT_FALSE(view.open(kTar + "/weights", {}));
   EXPECT_FALSE(view.list(kTar + "/weights.txt"));
+}
+
+TEST(Archive, LinksAreFollowedInTheArchiveOnly) {
+  const Opened opened(TarWriter()
+                          .add("s/1/config.json", "", '2', "../../blobs/h1")
+                          .add("s/1/chain", "", '2', "config.json")
+                          .add("s/1/out", "", '2', "../../../etc/passwd")
+                          .add("s/1/root", "", '2', "/etc/passwd")
+                          .add("s/1/none", "", '2', "nothing")
+                          .add("s/1/loop", "", '2', "loop")
+                          .add("s/1/folder", "", '2', "../../blobs")
+                          .add("blobs/h1", "text")
+                          .finish());
+  Io& view = *opened.view;
+  EXPECT_EQ(*read_small_file(view, kTar + "/s/1/config.json", 100), "text");
+  EXPECT_EQ(*read_small_file(view, kTar + "/s/1/chain", 100), "text");
+  for (const char* name : {"out", "root", "none", "loop", "folder"}) {
+    EXPECT_EQ(view.stat(kTar + "/s/1/" + name).error().code, Errc::not_found) << name;
+    EXPECT_FALSE(view.open(kTar + "/s/1/" + name, {})) << name;
+  }
+  const auto entries = view.list(kTar + "/s/1");
+  ASSERT_TRUE(entries);
+  for (const DirEntry& entry : *entries)
+    EXPECT_EQ(entry.is_link, entry.name != "config.json" && entry.name != "chain") << entry.name;
+}
+
+TEST(Archive, IncrementalOnesHaveFoldersWithLists) {
+  const Opened opened(TarWriter().add("w/", std::string("Ya\0\0", 4), 'D').add("w/a", "text").finish());
+  EXPECT_EQ(*read_small_file(*opened.view, kTar + "/w/a", 100), "text");
 }
 
 TEST(Archive, ReadsEndWithTheMember) {

@@ -97,7 +97,10 @@ TEST(Tar, DamagedRecordsAreRefused) {
     ASSERT_FALSE(records && (records->has_bytes || !records->name.empty())) << text;
   }
   for (const char* text : {"5 a=b\n", "99 a=b\n", "6 a b\n", "11 size=-1\n"}) EXPECT_FALSE(parse_records(text)) << text;
-  EXPECT_EQ(parse_records(TarWriter::record("GNU.sparse.map", "0,1")).error().code, Errc::unsupported);
+  const auto sparse = parse_records(TarWriter::record("GNU.sparse.map", "0,1") + TarWriter::record("path", "w.bin"));
+  ASSERT_FALSE(sparse);
+  EXPECT_EQ(sparse.error().code, Errc::unsupported);
+  EXPECT_NE(sparse.error().message.find("w.bin"), std::string::npos) << sparse.error().message;
 }
 
 TEST(Tar, MemberPathsStayInTheArchive) {

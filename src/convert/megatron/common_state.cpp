@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -86,11 +87,12 @@ class CommonBuild {
     const FullPaths paths(*request_.source);
     const bool is_own = is_of_megatron(*request_.source);
     std::vector<TreeLeaf> leaves;
+    if (const NamedObject* const args = run_arguments(request_))
+      leaves.push_back({.path = {std::string(kArguments)}, .value = made(args->value.v)});
     for (const NamedObject& object : request_.objects) {
+      if (object.name == kArguments) continue;
       Path path = paths.of(object.name, object.path);
-      const Kept kept = is_own                      ? kept_where(object.name, path, parts_)
-                        : object.name == kArguments ? Kept::here
-                                                    : Kept::of_rank;
+      const Kept kept = is_own ? kept_where(object.name, path, parts_) : Kept::of_rank;
       if (kept == Kept::here) leaves.push_back({.path = std::move(path), .value = made(object.value.v)});
       if (kept == Kept::of_rank) lost_.push_back(object.name);
     }
@@ -233,6 +235,14 @@ class CommonBuild {
 
 bool is_of_megatron(const Map& map) {
   return map.format.starts_with("megatron") || map.origin.starts_with("megatron");
+}
+
+const NamedObject* run_arguments(const WriteRequest& request) {
+  for (const std::vector<NamedObject>* objects : {&request.objects, &request.source->objects}) {
+    const auto found = std::ranges::find(*objects, kArguments, &NamedObject::name);
+    if (found != objects->end()) return &*found;
+  }
+  return nullptr;
 }
 
 Result<CommonState> common_state(const WriteRequest& request, const CommonParts& parts) {

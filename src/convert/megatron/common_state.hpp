@@ -46,6 +46,9 @@ struct CommonState {
 /// groups by which Megatron-LM loads it.
 bool is_of_megatron(const Map& map);
 
+/// The arguments of the run, which a target needs whatever is selected; null if the source has none.
+const NamedObject* run_arguments(const WriteRequest& request);
+
 /// From the request's objects: `args`, `iteration`, the parameter groups, the scheduler, and what else a run of Megatron-LM
 /// has. `args` tells that random states or the optimizer were not saved where the target has none, so that they are not
 /// looked for. Arguments that are objects of Megatron-LM's classes are left out: other releases refuse them. The

@@ -1,5 +1,7 @@
 #include "convert/megatron/optimizer_state.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -185,13 +187,31 @@ std::optional<std::vector<std::uint64_t>> offsets_of(std::span<const Part* const
   return out;
 }
 
+/// Whether there is room for a weight between the parts at these offsets: buffers have less between theirs.
+bool has_hole(std::span<const Part* const> parts, const std::vector<std::uint64_t>& offsets) {
+  constexpr std::uint64_t kMostBetween = 128;  // elements
+  std::vector<Extent> places;
+  for (std::size_t i = 0; i < parts.size(); ++i) places.push_back({offsets[i], offsets[i] + volume(parts[i]->shape)});
+  std::ranges::sort(places, {}, &Extent::begin);
+  for (std::size_t i = 1; i < places.size(); ++i)
+    if (places[i].begin > places[i - 1].end + kMostBetween) return true;
+  return false;
+}
+
 /// The same offsets in distrib_optim.pt; nothing if the parts lie in another way.
-std::optional<std::vector<std::uint64_t>> offsets_in_file(std::span<const Part* const> parts, std::uint64_t elements,
-                                                          const RunShape& shape, std::uint64_t stage) {
+/// errors  incomplete: the state is of weights, too, that the rank's other file lacks
+Result<std::optional<std::vector<std::uint64_t>>> offsets_in_file(std::span<const Part* const> parts,
+                                                                  std::uint64_t elements, const RunShape& shape,
+                                                                  std::uint64_t stage, const std::string& path) {
   const auto offsets = offsets_of(parts);
-  if (!offsets) return std::nullopt;
+  if (!offsets) return offsets;
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) end = std::max(end, (*offsets)[i] + volume(parts[i]->shape));
+  if (elements == end && has_hole(parts, *offsets))
+    return fail({.code = Errc::incomplete,
+                 .message = fmt::format("{}: it holds state of a weight that {} lacks", path, kModelFile),
+                 .file = path,
+                 .hint = "copy the ranks' files again from the save that they belong to"});
   if (elements == end) return offsets;  // one bucket, or no padding between them
   std::vector<BufferedWeight> weights;
   const std::string_view copy = shape.pipeline > 1 ? copied_embedding(shape.is_tied, shape.has_prediction) : "";
@@ -214,7 +234,8 @@ Result<FoundState> find_numbered_state(const Map& map, std::span<const Part* con
 }
 
 Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file,
-                                   const RunShape& shape, std::uint64_t stage) {
+                                   const RunShape& shape, std::uint64_t stage, const std::string& root) {
+  const std::string path = join_path(root, map.files.front().path);
   FoundState out;
   for (std::size_t t = 0; t < map.tensors.size(); ++t) {
     const Tensor& tensor = map.tensors[t];
@@ -225,8 +246,10 @@ Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> 
       if (name && part->chunk == name->buffer &&
           (!name->optimizer || part->weight.expert.has_value() == (*name->optimizer == 1)))
         own.push_back(part);
-    const auto offsets =
-        tensor.shape.size() == 1 ? offsets_in_file(own, tensor.shape.front(), shape, stage) : std::nullopt;
+    std::optional<std::vector<std::uint64_t>> offsets;
+    if (tensor.shape.size() == 1) {
+      CKPT_TRY(offsets, offsets_in_file(own, tensor.shape.front(), shape, stage, path));
+    }
     if (!offsets) {
       out.is_unknown = true;
       continue;

@@ -45,8 +45,10 @@ Result<FoundState> find_numbered_state(const Map& map, std::span<const Part* con
 /// map     distrib_optim.pt of a rank
 /// shape   of the run
 /// stage   of the rank
+/// root    of the iteration, for errors
+/// errors  incomplete: it has room for weights that the model file lacks
 /// source  megatron/core/optimizer/distrib_optimizer.py: get_parameter_state_dp_zero
 Result<FoundState> find_flat_state(const Map& map, std::span<const Part* const> parts, std::uint32_t file,
-                                   const RunShape& shape, std::uint64_t stage);
+                                   const RunShape& shape, std::uint64_t stage, const std::string& root);
 
 }  // namespace ckpt::megatron

@@ -84,7 +84,10 @@ RunShape shape_of(const RankFiles& first, const std::vector<std::uint64_t>& most
     out.latent_rows.emplace("linear_kv_down_proj", *rank + size("qk_pos_emb_head_dim", 0));
   out.has_distributed_state = is_set(run, "use_distributed_optimizer") && !is_set(run, "no_save_optim");
   out.is_tied = args != nullptr && !is_set(run, "untie_embeddings_and_output_weights");
-  out.has_prediction = count_argument(run, "mtp_num_layers").value_or(0) != 0;
+  out.prediction_layers = count_argument(run, "mtp_num_layers").value_or(0);
+  out.has_prediction = out.prediction_layers != 0;
+  for (const std::string_view name : {"heterogeneous_layers_config_path", "heterogeneous_layers_config_encoded_json"})
+    out.has_own_layers = out.has_own_layers || text_of(member(run, name)) != nullptr;
   return out;
 }
 

@@ -41,6 +41,8 @@ struct RunShape {
   bool has_numbered_layers = false;       ///< torch_dist stacks none, also if they are alike
   bool is_tied = true;                    ///< the output layer is the embedding
   bool has_prediction = false;            ///< multi-token prediction layers
+  std::uint64_t prediction_layers = 0;    ///< likewise, how many
+  bool has_own_layers = false;            ///< each layer is configured for itself (--heterogeneous-layers-config-path)
   BucketRules buckets{};                  ///< of the distributed optimizer
   bool has_distributed_state = false;     ///< that optimizer's state was saved
   bool has_arguments = false;

@@ -129,6 +129,10 @@ std::vector<RankPlace> RankGrid::places() const {
   return out;
 }
 
+std::uint64_t RankGrid::writer(const RankPlace& place) const {
+  return place.pipeline * tensor * data + stage().rank_of(place.tensor, place.expert);
+}
+
 std::string RankGrid::folder(const RankPlace& place) const {
   std::string out = fmt::format("mp_rank_{:02}", place.tensor);
   if (pipeline > 1) out += fmt::format("_{:03}", place.pipeline);

@@ -32,6 +32,12 @@ struct StageRanks {
   std::uint64_t expert_tensor = 1;
 
   bool is_possible() const { return tensor % expert_tensor == 0; }
+  /// The first rank of the stage with these numbers, one of `numbers`.
+  std::uint64_t rank_of(std::uint64_t tensor_number, std::uint64_t expert_number) const {
+    std::uint64_t rank = tensor_number;
+    while (rank / expert_tensor % expert != expert_number) rank += tensor;
+    return rank;
+  }
   /// Tensor- and expert-parallel numbers, in ascending order.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> numbers() const;
   /// Which part of an expert, or of another weight, it has.
@@ -66,6 +72,8 @@ struct RankGrid {
   StageRanks stage() const { return {.tensor = tensor, .expert = expert, .expert_tensor = expert_tensor}; }
   /// Every rank, stage by stage.
   std::vector<RankPlace> places() const;
+  /// The first of the data-parallel ranks with a place, which is the one that writes its files.
+  std::uint64_t writer(const RankPlace& place) const;
   /// mp_rank_00_001: only the dimensions that are divided have numbers, but the first.
   std::string folder(const RankPlace& place) const;
 };

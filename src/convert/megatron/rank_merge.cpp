@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -46,6 +47,10 @@ class RankMerge {
     add_files();
     CKPT_CHECK(collect());
     CKPT_CHECK(number_layers());
+    CKPT_CHECK(check_ends());
+    CKPT_CHECK(check_prediction());
+    CKPT_CHECK(check_layers());
+    note_output_layer();
     stacked_ = !shape_.has_numbered_layers && layers_are_alike();
     for (const Part& part : parts_)
       if (!is_unused(part)) CKPT_CHECK(place(part, weight_tensor(part), part.where));
@@ -181,6 +186,94 @@ class RankMerge {
                  .file = root_});
   }
 
+  /// The first stage has the embedding, the last one the output layer: else the stages' files were exchanged.
+  Result<> check_ends() const {
+    if (shape_.pipeline == 1) return {};
+    std::set<std::uint64_t> with_embedding;  // stages
+    for (const Part& part : parts_) {
+      const RankFiles& rank = ranks_.files[part.rank];
+      if (part.weight.name == kEmbedding) with_embedding.insert(rank.pipeline);
+      if (part.weight.name == kOutput && rank.pipeline + 1 != shape_.pipeline) return exchanged(rank, part.weight.name);
+    }
+    if (with_embedding.empty() || with_embedding.contains(0)) return {};
+    return fail({.code = Errc::incomplete,
+                 .message = fmt::format("{}: the first pipeline stage has no {}", root_, kEmbedding),
+                 .file = root_,
+                 .tensor = std::string(kEmbedding),
+                 .hint = "copy the ranks' files again from the save that they belong to"});
+  }
+
+  void note_output_layer() {
+    const auto has = [&](std::string_view name) {
+      return std::ranges::any_of(parts_, [&](const Part& part) { return part.weight.name == name; });
+    };
+    if (!shape_.has_arguments || shape_.is_tied || !has(kEmbedding) || has(kOutput)) return;
+    map_.findings.push_back(
+        {.severity = Severity::warning,
+         .text =
+             fmt::format("no rank has {}, although the run's arguments say that it is not the embedding", kOutput)});
+  }
+
+  tl::unexpected<Error> exchanged(const RankFiles& rank, const std::string& weight) const {
+    const std::string path = join_path(join_path(root_, rank.folder), kModelFile);
+    return fail({.code = Errc::corrupt,
+                 .message = fmt::format("{}: holds {}, which the last pipeline stage has: rank files were exchanged or "
+                                        "copied",
+                                        path, weight),
+                 .file = path,
+                 .tensor = weight,
+                 .hint = "copy the ranks' files again from the save that they belong to"});
+  }
+
+  /// Multi-token prediction layers are numbered from 0, as many as the arguments say.
+  Result<> check_prediction() const {
+    if (!shape_.has_arguments) return {};
+    std::set<std::uint64_t> layers;
+    for (const Part& part : parts_) {
+      std::string_view name = part.weight.name;
+      if (!name.starts_with(kPredictionLayers)) continue;
+      name.remove_prefix(kPredictionLayers.size());
+      if (const auto number = take_number<std::uint64_t>(name)) layers.insert(*number);
+    }
+    const bool have_all = layers.empty() || *layers.rbegin() + 1 == layers.size();
+    if (have_all && layers.size() == shape_.prediction_layers) return {};
+    return fail({.code = Errc::incomplete,
+                 .message = fmt::format(
+                     "{}: the ranks hold {} multi-token prediction layers{}, the run's arguments say {}", root_,
+                     layers.size(), have_all ? "" : ", not numbered from 0", shape_.prediction_layers),
+                 .file = root_});
+  }
+
+  /// Layers of one kind have the same weights.
+  Result<> check_layers() const {
+    if (shape_.has_own_layers) return {};
+    std::map<std::uint64_t, std::set<std::string>> layers;
+    for (const Part& part : parts_) {
+      if (part.weight.layer) layers[layer_of(part)].insert(part.weight.name.substr(kLayers.size()));
+    }
+    const auto has = [](const std::set<std::string>& weights, std::string_view module) {
+      return std::ranges::any_of(weights, [&](const std::string& weight) { return weight.starts_with(module); });
+    };
+    // Layers of a hybrid model are a mixer, attention or a multi-layer perceptron.
+    const bool is_hybrid = std::ranges::any_of(layers, [&](const auto& layer) { return has(layer.second, "mixer."); });
+    const auto kind_of = [&](const std::set<std::string>& weights) {
+      return std::tuple(has(weights, "mlp.experts."), is_hybrid && has(weights, "mixer."),
+                        is_hybrid && has(weights, "self_attention."));
+    };
+    std::map<std::tuple<bool, bool, bool>, std::map<std::string, std::uint64_t>> kinds;  // a layer with each weight
+    for (const auto& [layer, weights] : layers)
+      for (const std::string& weight : weights) kinds[kind_of(weights)].emplace(weight, layer);
+    for (const auto& [layer, weights] : layers)
+      for (const auto& [weight, other] : kinds[kind_of(weights)])
+        if (!weights.contains(weight))
+          return fail(
+              {.code = Errc::incomplete,
+               .message = fmt::format("{}: layer {} has no {}, which layer {} has", root_, layer, weight, other),
+               .file = root_,
+               .tensor = fmt::format("{}{}.{}", kLayers, layer, weight)});
+    return {};
+  }
+
   std::uint64_t layer_of(const Part& part) const {
     return first_layer_.at({part.chunk, ranks_.files[part.rank].pipeline}) + *part.weight.layer;
   }
@@ -299,7 +392,8 @@ class RankMerge {
       CKPT_TRY(FoundState numbered, find_numbered_state(rank.model, own, first_file_[r]));
       files.push_back({std::move(numbered), &used_[r]});
       if (!rank.optimizer) continue;
-      CKPT_TRY(FoundState flat, find_flat_state(*rank.optimizer, own, first_optimizer_file_[r], shape_, rank.pipeline));
+      CKPT_TRY(FoundState flat,
+               find_flat_state(*rank.optimizer, own, first_optimizer_file_[r], shape_, rank.pipeline, root_));
       files.push_back({std::move(flat), &used_optimizer_[r]});
     }
     if (shape_.has_distributed_state && !ranks_.files.front().optimizer)

@@ -10,6 +10,7 @@
 #include "convert/megatron/dict_members.hpp"
 #include "convert/megatron/optimizer_state.hpp"
 #include "convert/megatron/rank_files.hpp"
+#include "convert/model_arguments.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/torch/tensor_pickle.hpp"
 
@@ -39,6 +40,7 @@ class RankArchive {
 
   Result<TargetFile> model_file(const ValuePtr& common, std::string path) {
     Dict top = std::get<Dict>(common->v);
+    set_writer(top);
     for (std::size_t c = 0; c < chunks_.size(); ++c)
       set(top, chunks_.size() == 1 ? "model" : "model" + std::to_string(c), state_dict(c));
     std::vector<ValuePtr> optimizers;
@@ -60,6 +62,19 @@ class RankArchive {
   }
 
  private:
+  /// By it files that were exchanged are noticed.
+  void set_writer(Dict& top) const {
+    const ValuePtr args = get(top, kArguments);
+    const auto* object = args == nullptr ? nullptr : std::get_if<Opaque>(&args->v);
+    const auto* state = object == nullptr || object->state == nullptr ? nullptr : std::get_if<Dict>(&object->state->v);
+    if (state == nullptr) return;
+    Dict changed = *state;
+    set(changed, "rank", value_of(target_.grid.writer(place_)));
+    auto out = std::make_shared<Value>(*args);
+    std::get<Opaque>(out->v).state = shared(std::move(changed));
+    set(top, kArguments, std::move(out));
+  }
+
   const WeightState& state_of(const RankWeight& weight) const { return target_.states[weight.whole]; }
 
   bool is_of(const RankWeight& weight, bool of_experts) const {

@@ -51,8 +51,7 @@ class RankWriter {
 
   Result<Skeleton> lay_out() {
     CKPT_TRY(state_, source_state(request_));
-    for (const NamedObject& object : request_.objects)
-      if (object.name == kArguments) args_ = &object.value;
+    if (const NamedObject* const args = run_arguments(request_)) args_ = &args->value;
     collect_weights();
     const Value none{};
     const ModelForm form = model_form(args_ == nullptr ? none : *args_);

@@ -6,6 +6,7 @@
 #include <array>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "engine/io/real_path.hpp"
 #include "format/files/tar.hpp"
@@ -33,7 +34,7 @@ class ArchiveReader {
       CKPT_CHECK(io_.read_at(file_, at_, std::as_writable_bytes(std::span(block))));
       auto header = tar::parse_header({block.data(), block.size()});
       if (!header) return located(std::move(header).error());
-      if (header->kind == tar::Header::Kind::end) return {};
+      if (header->kind == tar::Header::Kind::end) return follow_links();
       CKPT_CHECK(take(*std::move(header)));
     }
   }
@@ -44,7 +45,7 @@ class ArchiveReader {
   /// A header, and the data after it.
   Result<> take(tar::Header header) {
     const bool is_member = header.kind == Kind::file || header.kind == Kind::directory ||
-                           header.kind == Kind::hard_link || header.kind == Kind::other;
+                           header.kind == Kind::hard_link || header.kind == Kind::symlink || header.kind == Kind::other;
     if (header.kind == Kind::file && next_.has_bytes) header.bytes = next_.bytes;
     const std::uint64_t data = at_ + tar::kBlockBytes;
     if (header.bytes > out_.info.bytes - data || whole_blocks(header.bytes) > out_.info.bytes - data)
@@ -84,6 +85,10 @@ class ArchiveReader {
     if (path.size() > kMostPathBytes) return fail(Errc::unsupported, "a name of over 4096 bytes");
     Archive::Member member{.kind = FileInfo::Kind::other};
     if (header.kind == Kind::file) member = {.range = data};
+    if (header.kind == Kind::symlink) {
+      member.is_lost = true;
+      links_.emplace_back(path, header.link);
+    }
     if (header.kind == Kind::directory) member.kind = FileInfo::Kind::directory;
     if (header.kind == Kind::hard_link) {
       CKPT_TRY(const std::string target, tar::member_path(header.link));
@@ -107,6 +112,35 @@ class ArchiveReader {
         there->second.kind == FileInfo::Kind::directory && member.kind == FileInfo::Kind::directory;
     // Programs that unpack take the last one, after an update of the archive; which one is meant is not known here.
     return are_folders ? Result<>() : fail(Errc::unsupported, fmt::format("it holds '{}' twice", path));
+  }
+
+  /// Symbolic links are the files that they lead to, as in a cache of the Hugging Face Hub: snapshots/REVISION/config.json
+  /// leads to ../../blobs/HASH.
+  Result<> follow_links() {
+    constexpr int kMostSteps = 8;
+    for (int step = 0; step < kMostSteps; ++step)
+      for (const auto& [path, link] : links_) {
+        const auto target = target_of(path, link);
+        const auto found = target ? out_.members.find(*target) : out_.members.end();
+        if (found != out_.members.end() && found->second.kind == FileInfo::Kind::file)
+          out_.members[path] = found->second;
+      }
+    return {};
+  }
+
+  /// The path in the archive that a link leads to; nothing if it leads out of it.
+  static std::optional<std::string> target_of(const std::string& path, std::string_view link) {
+    if (link.starts_with('/') || link.size() > kMostPathBytes) return std::nullopt;
+    std::string out = parent_path(path);
+    while (!link.empty()) {
+      const std::size_t slash = std::min(link.find('/'), link.size());
+      const std::string_view part = link.substr(0, slash);
+      link.remove_prefix(std::min(slash + 1, link.size()));
+      if (part.empty() || part == ".") continue;
+      if (part == ".." && out == ".") return std::nullopt;
+      out = part == ".." ? parent_path(out) : out == "." ? std::string(part) : join_path(out, part);
+    }
+    return out;
   }
 
   Result<> count(const std::string& path) {
@@ -135,6 +169,7 @@ class ArchiveReader {
   Archive& out_;
   std::uint64_t at_ = 0;
   tar::Records next_{};
+  std::vector<std::pair<std::string, std::string>> links_{};  // path, what it says
   std::size_t name_bytes_ = 0;
 };
 

@@ -16,7 +16,8 @@ namespace ckpt {
 struct Archive {
   struct Member {
     FileInfo::Kind kind = FileInfo::Kind::file;
-    Extent range{};  ///< of a file: bytes of the archive
+    Extent range{};        ///< of a file: bytes of the archive
+    bool is_lost = false;  ///< a symbolic link to none of the files in the archive
   };
 
   std::string path{};       ///< as given

@@ -25,6 +25,8 @@ class ArchiveIo final : public ForwardingIo {
     const auto inside = archive_->below(path);
     if (!inside) return ForwardingIo::stat(path);
     CKPT_TRY(const Archive::Member member, find(path, *inside));
+    if (member.is_lost)
+      return fail({.code = Errc::not_found, .message = path + ": a link to no file in the archive", .file = path});
     CKPT_TRY(const FileInfo whole, ForwardingIo::stat(archive_->path));
     return info_of(member, whole);
   }
@@ -39,7 +41,8 @@ class ArchiveIo final : public ForwardingIo {
     for (auto at = archive_->members.lower_bound(prefix);
          at != archive_->members.end() && at->first.starts_with(prefix); ++at) {
       const std::string_view name = std::string_view(at->first).substr(prefix.size());
-      if (name.find('/') == std::string_view::npos) out.push_back({std::string(name), at->second.kind});
+      if (name.find('/') == std::string_view::npos)
+        out.push_back({std::string(name), at->second.kind, at->second.is_lost});
     }
     return out;
   }

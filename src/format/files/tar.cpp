@@ -82,7 +82,10 @@ Header::Kind kind_of(char type, std::string_view name) {
       return Kind::file;
     case '1':
       return Kind::hard_link;
+    case '2':
+      return Kind::symlink;
     case '5':
+    case 'D':  // with a list of its files, of incremental backups by GNU
       return Kind::directory;
     case 'L':
       return Kind::long_name;
@@ -147,7 +150,8 @@ Result<Records> parse_records(std::string_view text) {
     if (equals == std::string_view::npos) return fail(Errc::corrupt, "a pax record without a value");
     const std::string_view key = record.substr(0, equals);
     const std::string_view value = record.substr(equals + 1);
-    if (key.starts_with("GNU.sparse.")) return sparse(out.name);
+    out.is_sparse = out.is_sparse || key.starts_with("GNU.sparse.");
+    if (key == "GNU.sparse.name") out.name = value;
     if (key == "path") out.name = value;
     if (key == "linkpath") out.link = value;
     if (key == "size") {
@@ -159,7 +163,7 @@ Result<Records> parse_records(std::string_view text) {
     }
     text.remove_prefix(*length);
   }
-  return out;
+  return out.is_sparse ? Result<Records>(sparse(out.name)) : out;
 }
 
 Result<std::string> member_path(std::string_view name) {

@@ -22,7 +22,8 @@ struct Header {
     file,
     directory,
     hard_link,  ///< another name of a member before it, in `link`; no data
-    other,      ///< a symbolic link, a device, ...
+    symlink,    ///< to `link`; no data
+    other,      ///< a device, a volume's name, ...
     long_name,  ///< its data is the next member's name
     long_link,  ///< its data is the next member's `link`
     records,    ///< its data are pax records for the next member
@@ -39,6 +40,7 @@ struct Records {
   std::string name{};  ///< empty: not said
   std::string link{};
   bool has_bytes = false;
+  bool is_sparse = false;
   std::uint64_t bytes = 0;
 };
 
