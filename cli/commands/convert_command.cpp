@@ -164,6 +164,10 @@ Error with_parent_hint(Error error, const ConvertRequest& request) {
   const std::filesystem::path parent = std::filesystem::path(request.target).lexically_normal().parent_path();
   if (error.code != Errc::not_found || parent.empty() || std::filesystem::exists(parent, ignored)) return error;
   if (!std::filesystem::exists(request.source, ignored)) return error;
+  for (std::filesystem::path above = parent; !above.empty() && above != above.parent_path();
+       above = above.parent_path())
+    if (std::filesystem::is_regular_file(above, ignored))
+      return with_hint(std::move(error), above.string() + " is a file: choose another path for the target");
   return with_hint(std::move(error), "mkdir -p " + shell_path(parent.string()));
 }
 

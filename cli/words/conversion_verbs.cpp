@@ -40,7 +40,7 @@ Verb convert_verb() {
               {.name = "weights",
                .value = "WHICH",
                .help = "if both exist: the fp32 master weights or the stored parameters; auto takes the masters with "
-                       "--only weights",
+                       "--only weights, and for what --dtype casts",
                .choices = {"auto", "master", "param"}},
               {.name = "dtype",
                .value = "DTYPE",

@@ -164,6 +164,15 @@ def case_weights_alone_keep_the_runs_arguments(sh):
     sh.run("convert", "dist", "again", "--to", "megatron-legacy", "--tp", "2", out="^done ")
 
 
+def case_weights_that_are_cast_come_from_the_masters(sh):
+    source = sh.checkpoint("megatron/legacy_tp2_pp2_dp2_distopt")
+    for dtype in ("fp32", "fp16"):
+        sh.run("convert", source, "cast.safetensors", "--dtype", dtype, "--overwrite", out="weights taken from the fp32 masters")
+        sh.run("verify", "cast.safetensors", out="9 masters against their weights")
+    sh.run("convert", source, "stored.safetensors", "--dtype", "fp32", "--weights", "param", not_out="from the fp32 masters")
+    sh.run("convert", source, "same.safetensors", "--dtype", "bf16", not_out="from the fp32 masters")
+
+
 def case_weights_that_files_of_ranks_lost_are_named(sh):
     sh.run("convert", sh.checkpoint("megatron/torch_dist_mtp_tp2_pp2"), "files", "--to", "megatron-legacy", "--tp", "2",
            "--only", "decoder.*", "--only", "embedding.*", "--only", "output_layer.*")

@@ -405,6 +405,9 @@ def case_targets_that_are_no_paths_are_refused_before_anything_is_read(sh):
     sh.run("convert", sh.checkpoint(TIED), "s3://bucket/run", code=12, err="cannot write to a URL")
     sh.run("convert", sh.checkpoint(TIED), "-", code=2, err="standard output")
     sh.run("convert", sh.checkpoint(TIED), "no/such/out", code=10, err="^hint: mkdir -p no/such$")
+    sh.path("file").write_text("x")
+    sh.run("convert", sh.checkpoint(TIED), "file/below/out", code=10, err="^hint: file is a file: choose another path for the target$")
+    sh.path("file").unlink()
     check(os.listdir(sh.directory) == [], "left-overs")
 
 

@@ -15,7 +15,7 @@ namespace {
 constexpr std::uint64_t kResidentNoise = std::uint64_t{2} << 20;
 constexpr std::uint64_t kRunMargin = std::uint64_t{12} << 20;
 // Two workers of this many buffers keep the disks we measured busy in both directions.
-constexpr std::uint64_t kCopiesOfTensor = 600;  // of a small one, in a leaf of many
+constexpr std::uint64_t kCopiesOfTensor = 660;  // of a small one, in a leaf of many
 constexpr std::uint64_t kPoolPerWorker = std::uint64_t{100} << 20;
 
 Error too_little(std::uint64_t bound, std::uint64_t least) {

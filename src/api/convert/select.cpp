@@ -61,6 +61,11 @@ class Selector {
     if (request_.weights == WeightsFrom::param) return false;
     return request_.weights == WeightsFrom::master || takes_weights_alone();
   }
+  /// Of a weight that is cast, the master is nearer than the stored one, which was rounded.
+  bool prefers_master(const Tensor& weight) const {
+    const bool is_cast = request_.dtype && is_castable(weight.dtype) && *request_.dtype != weight.dtype;
+    return prefers_master() || (request_.weights == WeightsFrom::automatic && is_cast);
+  }
   bool takes_weights_alone() const { return wanted_.weights && !wanted_.optim && wanted_.globs.empty(); }
 
   /// State of a training that lies next to the model: a random state, a scheduler's rates.
@@ -165,7 +170,7 @@ class Selector {
       const Tensor& tensor = map_.tensors[i];
       if (extras_.contains(i) || !takes(tensor)) continue;
       std::uint32_t source = i;
-      if (tensor.role == Role::param && prefers_master()) {
+      if (tensor.role == Role::param && prefers_master(tensor)) {
         const auto master = masters_.find(tensor.name);
         if (master != masters_.end() && map_.tensors[master->second].shape == tensor.shape) {
           source = master->second;
@@ -187,7 +192,7 @@ class Selector {
   }
 
   void report_weights() {
-    if (prefers_master() && from_master_ > 0) {
+    if (from_master_ > 0) {
       std::string text = "weights taken from the fp32 masters (" + std::to_string(from_master_) + " parameters)";
       if (from_param_ > 0) text += "; " + std::to_string(from_param_) + " without a master taken as stored";
       note(Severity::note, std::move(text));

@@ -83,7 +83,10 @@ void split(Copy copy, std::uint64_t limit, std::vector<Piece>& out) {
   while (!stack.empty()) {
     Copy top = std::move(stack.back());
     stack.pop_back();
-    if (top.row_bytes > limit) top.row_bytes = top.row_first = 0;  // of such rows others read parts of their own
+    if (top.row_bytes > limit) {  // of such rows others read parts of their own
+      top.row_bytes = 0;
+      top.row_first = 0;
+    }
     const Extent read = read_extent(top);
     const bool wasteful = !top.compressed && top.row_bytes == 0 && read.size() > kDenseGap &&
                           read.size() / kSparseRatio > needed_bytes(top);

@@ -37,8 +37,9 @@ void set_row(Copy& copy, const Box& own, std::size_t siblings, const Box& held, 
       if (held.size[above] > 1 && static_cast<std::uint64_t>(strides[above]) < row) return;
     for (std::size_t below = d + 1; below < held.size.size(); ++below)
       if (held.size[below] * static_cast<std::uint64_t>(strides[below]) > step) return;
-    copy.row_bytes = row * copy.unit;
-    copy.row_before = (common.offset[d] - held.offset[d]) * step * copy.unit;
+    if (row * copy.unit > kLeafBytes) return;  // no buffer holds it
+    copy.row_bytes = static_cast<std::uint32_t>(row * copy.unit);
+    copy.row_before = static_cast<std::uint32_t>((common.offset[d] - held.offset[d]) * step * copy.unit);
     return;
   }
 }
@@ -78,7 +79,7 @@ void add_transposed(Copy copy, const Shape& size, const std::vector<std::int64_t
     }
   }
   const std::uint64_t row = rows ? copy.dims[*rows].source_stride : 0;
-  if (!columns || !is_one || row <= size[*columns] * copy.unit) {
+  if (!columns || !is_one || row <= size[*columns] * copy.unit || row > kLeafBytes) {
     normalise(copy.dims);
     out.push_back(std::move(copy));
     return;
@@ -93,8 +94,8 @@ void add_transposed(Copy copy, const Shape& size, const std::vector<std::int64_t
     part.dims[*columns].count = column_count;
     part.dims[*rows].count = row_count;
     if (is_shared) {
-      part.row_bytes = row;
-      part.row_before = (part.source_offset - begin) % row;
+      part.row_bytes = static_cast<std::uint32_t>(row);
+      part.row_before = static_cast<std::uint32_t>((part.source_offset - begin) % row);
       part.row_first = (part.source_offset - begin) / row;
     }
     normalise(part.dims);

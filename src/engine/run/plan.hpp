@@ -82,8 +82,8 @@ struct Copy {
   /// Of a leaf whose siblings need the same rows of the source: bytes of a row, and of it those before the first element;
   /// the number of the first row, where the siblings begin in others. Dimensions with steps of at least a row are those of
   /// rows. 0: none needs them.
-  std::uint64_t row_bytes = 0;
-  std::uint64_t row_before = 0;
+  std::uint32_t row_bytes = 0;
+  std::uint32_t row_before = 0;
   std::uint64_t row_first = 0;
   std::optional<Crc> crc{};
   std::optional<Compressed> compressed{};  ///< then `source_offset` and `crc` count from the first decoded byte

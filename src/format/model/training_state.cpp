@@ -534,6 +534,7 @@ class Assembly {
 
   /// Members that no file lists in order are in that of the modules, where it is known.
   void order_members() {
+    if (!out_.unplaced_reason.empty()) return;  // which says what is missing
     const bool as_stored = !spelled_.empty() && std::ranges::all_of(spelled_, &SpelledGroup::in_order);
     if (!as_stored && !ordered_) out_.order_is_missing = true;
     if (as_stored || listed_.empty()) return;
