@@ -154,6 +154,27 @@ def case_exchanged_files_of_ranks_are_noticed(sh):
         refuse(sh, "files", 15, "rank files were exchanged or copied")
 
 
+def case_exchanged_files_of_experts_are_noticed(sh):
+    """Folders of two numbers are exchanged along both at once. Without --dp there are as many data-parallel ranks as experts need."""
+    run = copy_of(sh, "legacy_moe_tp2_ep2_etp1")
+    exchange(run / "iter_0000002", "mp_rank_00_000", "mp_rank_01_001")
+    refuse(sh, run, 15, "rank files were exchanged or copied")
+    for flags in (("--tp", "4", "--ep", "4", "--etp", "1"), ("--tp", "2", "--ep", "4", "--etp", "1"), ("--tp", "2", "--pp", "2", "--ep", "2"),
+                  ("--pp", "2", "--ep", "4")):
+        shutil.rmtree(sh.path("files"), ignore_errors=True)
+        sh.run("convert", sh.checkpoint("safetensors/mixtral_sharded"), "files", "--to", "megatron-legacy", "--names", "megatron",
+               "--vocab-multiple", "16", *flags)
+        sh.run("verify", "files")
+        folder = next(sh.path("files").glob("release*"))
+        names = sorted(path.name for path in folder.iterdir())
+        for i, one in enumerate(names):
+            for other in names[:i]:
+                exchange(folder, one, other)
+                refuse(sh, "files", 15, "rank files were exchanged or copied")
+                exchange(folder, one, other)
+        sh.run("verify", "files")
+
+
 def case_weights_alone_keep_the_runs_arguments(sh):
     source = sh.checkpoint("megatron/legacy_tp2_pp2_dp2_distopt")
     for flags in (("--tp", "1", "--pp", "2"), ("--tp", "2", "--pp", "2")):

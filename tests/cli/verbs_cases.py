@@ -436,5 +436,17 @@ def case_the_log_file_has_times_and_everything(sh):
     sh.run("ls", "x", "--log-file", "no/such/dir/log", code=16, err="cannot write the log")
 
 
+def case_files_of_pipeline_stages_keep_all_weights(sh):
+    """They are laid out by the stored weights, not by the masters."""
+    for name in ("pp2_dp2_zero0_fp16", "pp2_dp2_zero0_bf16", "pp2_dp2_zero1_fp32"):
+        source = sh.checkpoint(f"deepspeed/{name}")
+        for i, flags in enumerate((("--only", "weights", "--fresh-optimizer"), ("--dtype", "fp32"), ("--dtype", "fp16"))):
+            sh.run("convert", source, f"{name}{i}", "--to", "deepspeed", *flags, code=(0, 3))
+            sh.run("verify", f"{name}{i}")
+            sh.run("diff", f"{name}{i}", source, "--only", "weights", "--rtol", "0.01", "--atol", "0.01", code=(0, 1),
+                   out=r" (\d) only here, \1 only there")  # a tied weight may have its other name
+        sh.run("convert", source, "masters", "--to", "deepspeed", "--weights", "master", code=12, err="--weights master: files of model-parallel ranks")
+
+
 if __name__ == "__main__":
     main({k: v for k, v in list(globals().items()) if k.startswith("case_")})

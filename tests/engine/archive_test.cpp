@@ -93,19 +93,24 @@ TEST(Archive, LinksAreFollowedInTheArchiveOnly) {
                           .add("s/1/none", "", '2', "nothing")
                           .add("s/1/loop", "", '2', "loop")
                           .add("s/1/folder", "", '2', "../../blobs")
+                          .add("s/1/through", "", '2', "folder/h1")
+                          .add("s/1/again", "", '1', "s/1/chain")
+                          .add("s/1/self", "", '2', ".")
                           .add("blobs/h1", "text")
                           .finish());
   Io& view = *opened.view;
   EXPECT_EQ(*read_small_file(view, kTar + "/s/1/config.json", 100), "text");
-  EXPECT_EQ(*read_small_file(view, kTar + "/s/1/chain", 100), "text");
-  for (const char* name : {"out", "root", "none", "loop", "folder"}) {
+  for (const char* name : {"chain", "folder/h1", "through", "again"})
+    EXPECT_EQ(*read_small_file(view, kTar + "/s/1/" + name, 100), "text") << name;
+  for (const char* name : {"out", "root", "none", "loop", "self"}) {
     EXPECT_EQ(view.stat(kTar + "/s/1/" + name).error().code, Errc::not_found) << name;
     EXPECT_FALSE(view.open(kTar + "/s/1/" + name, {})) << name;
   }
   const auto entries = view.list(kTar + "/s/1");
   ASSERT_TRUE(entries);
   for (const DirEntry& entry : *entries)
-    EXPECT_EQ(entry.is_link, entry.name != "config.json" && entry.name != "chain") << entry.name;
+    EXPECT_EQ(entry.is_link, !view.stat(kTar + "/s/1/" + entry.name)) << entry.name;
+  EXPECT_EQ(view.stat(kTar + "/s/1/folder")->kind, FileInfo::Kind::directory);
 }
 
 TEST(Archive, IncrementalOnesHaveFoldersWithLists) {

@@ -154,8 +154,22 @@ Result<> Conversion::check_complete() {
                        "' shows what it holds"});
 }
 
+bool Conversion::keeps_model_ranks() const {
+  return ranks_ != nullptr && !ranks_->ranks.empty();
+}
+
 Result<> Conversion::select() {
-  CKPT_TRY(selection_, ckpt::select(map(), request_));
+  // Files of model-parallel ranks are laid out by the weights that each of them holds.
+  ConvertRequest wanted = request_;
+  if (keeps_model_ranks()) {
+    if (request_.weights == WeightsFrom::master)
+      return fail({.code = Errc::unsupported,
+                   .message = fmt::format("{}: --weights master: files of model-parallel ranks take the stored weights",
+                                          request_.target),
+                   .hint = "convert to --to ckpt first, or omit --weights"});
+    wanted.weights = WeightsFrom::param;
+  }
+  CKPT_TRY(selection_, ckpt::select(map(), wanted));
   if (request_.dtype) quantisation_ = quantisation(*source_->io, *source_);
   if (!takes_extras_) return {};
   CKPT_TRY(extras_, choose_extras(*source_->io, *source_, request_, *options_.target));
@@ -268,9 +282,8 @@ Result<WriteRequest> Conversion::write_request() {
     CKPT_TRY(steps, read_step_counters(*source_, selection_.tensors));
   }
   if (request_.by_reference) references_.emplace(*source_, request_.target);
-  const bool apart = ranks_ != nullptr && !ranks_->ranks.empty();
   return WriteRequest{.source = &map(),
-                      .ranks = apart ? ranks_ : nullptr,
+                      .ranks = keeps_model_ranks() ? ranks_ : nullptr,
                       .tensors = selection_.tensors,
                       .aliases = selection_.aliases,
                       .objects = selection_.objects,

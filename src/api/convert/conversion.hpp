@@ -53,6 +53,7 @@ class Conversion {
 
   /// errors  as open_source, check_options; incomplete: the source, unless it is salvaged; unsupported: no tensors
   bool copies_stored() const;
+  bool keeps_model_ranks() const;  ///< the target has the source's model-parallel ranks
   Result<> open();
   /// errors  as ckpt::select, choose_extras
   Result<> select();

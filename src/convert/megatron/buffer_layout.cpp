@@ -9,7 +9,6 @@
 namespace ckpt::megatron {
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;              // elements, of a weight's first one
 constexpr std::uint64_t kDefaultBucket = 40'000'000;  // elements
 constexpr std::uint64_t kBucketOfRank = 1'000'000;    // at least, times the data-parallel ranks
 constexpr std::uint64_t kPadding = 128;               // elements, of a bucket; also for each rank
@@ -39,7 +38,7 @@ BufferLayout lay_out_buffer(std::span<const BufferedWeight> weights, std::option
     is_empty = true;
   };
   for (std::size_t i = weights.size(); i-- > 0;) {
-    used = round_up(used, kAlignment);
+    used = round_up(used, kBufferAlignment);
     if (weights[i].is_shared && !is_empty) close();
     out.places[i] = {.bucket = out.buckets.size(), .offset = used, .joined = out.elements + used};
     used += weights[i].elements;

@@ -13,6 +13,8 @@
 
 namespace ckpt::megatron {
 
+inline constexpr std::uint64_t kBufferAlignment = 64;  ///< elements, of a weight's first one
+
 /// A trained weight of a rank, as the buffer of gradients sees it.
 struct BufferedWeight {
   std::uint64_t elements = 0;

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "convert/megatron/buffer_layout.hpp"
+#include "format/checked.hpp"
 #include "format/model/object_tree.hpp"
 #include "format/text/parse_number.hpp"
 
@@ -187,14 +189,14 @@ std::optional<std::vector<std::uint64_t>> offsets_of(std::span<const Part* const
   return out;
 }
 
-/// Whether there is room for a weight between the parts at these offsets: buffers have less between theirs.
+/// Whether the parts at these offsets do not follow each other as the weights of a buffer do: aligned or, as in older
+/// releases, without anything between them.
 bool has_hole(std::span<const Part* const> parts, const std::vector<std::uint64_t>& offsets) {
-  constexpr std::uint64_t kMostBetween = 128;  // elements
   std::vector<Extent> places;
   for (std::size_t i = 0; i < parts.size(); ++i) places.push_back({offsets[i], offsets[i] + volume(parts[i]->shape)});
   std::ranges::sort(places, {}, &Extent::begin);
   for (std::size_t i = 1; i < places.size(); ++i)
-    if (places[i].begin > places[i - 1].end + kMostBetween) return true;
+    if (places[i].begin > round_up(places[i - 1].end, kBufferAlignment)) return true;
   return false;
 }
 

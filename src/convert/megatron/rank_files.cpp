@@ -165,6 +165,16 @@ Result<> check_one_save(const std::string& root, const Ranks& ranks) {
     if (first.iteration && own.iteration && first.iteration != own.iteration)
       return mixed(i, fmt::format("of iteration {}, while {} is of iteration {}", *own.iteration,
                                   ranks.files.front().folder, *first.iteration));
+    // Tensor-parallel numbers are a rank's fastest ones, in the model's grid and in that of the experts.
+    const RunShape& shape = ranks.shape;
+    const std::uint64_t number = own.rank.value_or(0);
+    const bool is_its_place =
+        number % std::max<std::uint64_t>(1, shape.tensor) == place[0] &&
+        (shape.expert == 1 || number / std::max<std::uint64_t>(1, shape.expert_tensor) % shape.expert == place[2]);
+    if (have_numbers && own.rank && !is_its_place)
+      return mixed(
+          i,
+          fmt::format("written by rank {}, whose folder is another one: rank files were exchanged or copied", number));
     for (std::size_t axis = 0; have_numbers && own.rank && axis < place.size(); ++axis) {
       if (place[axis] == 0) continue;
       Place neighbour = place;

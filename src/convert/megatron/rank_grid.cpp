@@ -36,6 +36,9 @@ class GridBuild {
       return refuse(fmt::format("{} tensor-parallel ranks cannot be divided into groups of {} for each expert",
                                 grid_.tensor, grid_.expert_tensor),
                     fmt::format("--etp {}", std::gcd(grid_.tensor, grid_.expert_tensor)));
+    // Experts are divided among data-parallel ranks: a run has at least as many.
+    const std::uint64_t least = std::lcm(grid_.tensor, grid_.expert * grid_.expert_tensor) / grid_.tensor;
+    if (options_.dp == 0 && grid_.data % least != 0) grid_.data = least;
     if (grid_.chunks > 1 && grid_.chunks > layers_)
       return refuse(fmt::format("{} layers are too few for {} chunks per stage", layers_, grid_.chunks), {});
     CKPT_CHECK(divide_layers(has_other_stages));

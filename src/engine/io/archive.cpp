@@ -34,13 +34,22 @@ class ArchiveReader {
       CKPT_CHECK(io_.read_at(file_, at_, std::as_writable_bytes(std::span(block))));
       auto header = tar::parse_header({block.data(), block.size()});
       if (!header) return located(std::move(header).error());
-      if (header->kind == tar::Header::Kind::end) return follow_links();
+      if (header->kind == tar::Header::Kind::end) {
+        auto followed = follow_links();
+        return followed ? followed : located(std::move(followed).error());
+      }
       CKPT_CHECK(take(*std::move(header)));
     }
   }
 
  private:
   using Kind = tar::Header::Kind;
+
+  /// A symbolic link.
+  struct Link {
+    std::string path;
+    std::string says;
+  };
 
   /// A header, and the data after it.
   Result<> take(tar::Header header) {
@@ -87,13 +96,16 @@ class ArchiveReader {
     if (header.kind == Kind::file) member = {.range = data};
     if (header.kind == Kind::symlink) {
       member.is_lost = true;
-      links_.emplace_back(path, header.link);
+      links_.push_back({path, header.link});
     }
     if (header.kind == Kind::directory) member.kind = FileInfo::Kind::directory;
     if (header.kind == Kind::hard_link) {
       CKPT_TRY(const std::string target, tar::member_path(header.link));
       const auto found = out_.members.find(target);
-      if (found == out_.members.end() || found->second.kind != FileInfo::Kind::file)
+      if (found != out_.members.end() && found->second.is_lost) {
+        const auto link = std::ranges::find(links_, target, &Link::path);
+        links_.push_back({path, link->says});
+      } else if (found == out_.members.end() || found->second.kind != FileInfo::Kind::file)
         return fail(Errc::corrupt,
                     fmt::format("'{}' links to '{}', and no file of that name is before it", path, target));
       member = found->second;
@@ -114,18 +126,53 @@ class ArchiveReader {
     return are_folders ? Result<>() : fail(Errc::unsupported, fmt::format("it holds '{}' twice", path));
   }
 
-  /// Symbolic links are the files that they lead to, as in a cache of the Hugging Face Hub: snapshots/REVISION/config.json
+  /// Symbolic links are the files and folders that they lead to, as in a cache of the Hugging Face Hub: snapshots/REVISION/config.json
   /// leads to ../../blobs/HASH.
   Result<> follow_links() {
-    constexpr int kMostSteps = 8;
-    for (int step = 0; step < kMostSteps; ++step)
-      for (const auto& [path, link] : links_) {
-        const auto target = target_of(path, link);
-        const auto found = target ? out_.members.find(*target) : out_.members.end();
-        if (found != out_.members.end() && found->second.kind == FileInfo::Kind::file)
-          out_.members[path] = found->second;
-      }
+    follow_to_files();
+    CKPT_CHECK(follow_to_folders());
+    follow_to_files();  // through links to folders
     return {};
+  }
+
+  void follow_to_files() {
+    constexpr int kMostSteps = 40;  // as Linux
+    bool is_done = false;
+    for (int step = 0; step < kMostSteps && !is_done; ++step) {
+      is_done = true;
+      for (const Link& link : links_) {
+        Archive::Member& own = out_.members[link.path];
+        const auto found = own.is_lost ? find_target(link) : out_.members.end();
+        if (found == out_.members.end() || found->second.kind != FileInfo::Kind::file) continue;
+        own = found->second;
+        is_done = false;
+      }
+    }
+  }
+
+  /// What a folder holds is also in its link, but for what links in it lead to.
+  Result<> follow_to_folders() {
+    std::vector<std::pair<std::string, Archive::Member>> more;
+    for (const Link& link : links_) {
+      const auto found = find_target(link);
+      if (found == out_.members.end() || found->second.kind != FileInfo::Kind::directory) continue;
+      const std::string prefix = found->first + "/";
+      if (link.path.starts_with(prefix)) continue;  // into itself
+      more.emplace_back(link.path, found->second);
+      for (auto at = out_.members.lower_bound(prefix); at != out_.members.end() && at->first.starts_with(prefix);
+           ++at) {
+        more.emplace_back(join_path(link.path, at->first.substr(prefix.size())), at->second);
+        if (out_.members.size() + more.size() > kMostMembers) return too_many();
+        CKPT_CHECK(count(more.back().first));
+      }
+    }
+    for (auto& [path, member] : more) out_.members.insert_or_assign(std::move(path), member);
+    return {};
+  }
+
+  std::map<std::string, Archive::Member, std::less<>>::iterator find_target(const Link& link) {
+    const auto target = target_of(link.path, link.says);
+    return target ? out_.members.find(*target) : out_.members.end();
   }
 
   /// The path in the archive that a link leads to; nothing if it leads out of it.
@@ -145,7 +192,10 @@ class ArchiveReader {
 
   Result<> count(const std::string& path) {
     name_bytes_ += path.size();
-    if (out_.members.size() <= kMostMembers && name_bytes_ <= kMostNameBytes) return {};
+    return out_.members.size() <= kMostMembers && name_bytes_ <= kMostNameBytes ? Result<>() : too_many();
+  }
+
+  static tl::unexpected<Error> too_many() {
     return fail(Errc::unsupported, fmt::format("it holds over {} members, or over 64 MiB of names", kMostMembers));
   }
 
@@ -169,7 +219,7 @@ class ArchiveReader {
   Archive& out_;
   std::uint64_t at_ = 0;
   tar::Records next_{};
-  std::vector<std::pair<std::string, std::string>> links_{};  // path, what it says
+  std::vector<Link> links_{};
   std::size_t name_bytes_ = 0;
 };
 
