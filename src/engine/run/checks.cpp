@@ -91,8 +91,8 @@ bool is_nan(Dtype dtype, const std::byte* at) {
 /// One innermost run of a copy.
 class RunComparison {
  public:
-  RunComparison(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf)
-      : copy_(copy), source_(source), source_begin_(source_begin), leaf_(leaf) {}
+  RunComparison(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf, Dtype via)
+      : copy_(copy), source_(source), source_begin_(source_begin), leaf_(leaf), via_(via) {}
 
   void compare(const Copy::Dim& dim, const std::byte* from, const std::byte* to) {
     const std::uint64_t held_unit = unit_bytes(copy_.held);
@@ -116,12 +116,16 @@ class RunComparison {
         wanted = cooked_.data();
       }
       const std::byte* found = held_.data();
-      if (copy_.held != copy_.to) {
-        cast(copy_.held, held_.data(), copy_.to, rounded_.data(), count, counts_);
+      if (copy_.held != via_) {
+        cast(copy_.held, found, via_, middle_.data(), count, counts_);
+        found = middle_.data();
+      }
+      if (via_ != copy_.to) {
+        cast(via_, found, copy_.to, rounded_.data(), count, counts_);
         found = rounded_.data();
       }
       if (std::memcmp(wanted, found, count * unit) == 0) continue;
-      const bool casts = copy_.held != copy_.to || copy_.from != copy_.to;
+      const bool casts = copy_.held != copy_.to || via_ != copy_.to || copy_.from != copy_.to;
       for (std::uint64_t i = 0; i < count; ++i) {
         const std::byte* a = wanted + i * unit;
         const std::byte* b = found + i * unit;
@@ -139,11 +143,13 @@ class RunComparison {
   const std::byte* source_;
   std::uint64_t source_begin_;
   const std::byte* leaf_;
+  Dtype via_;
   Mismatch out_{};
   CastCounts counts_{};
   CheckBlock raw_;
   CheckBlock cooked_;
   CheckBlock held_;
+  CheckBlock middle_;
   CheckBlock rounded_;
 };
 
@@ -213,8 +219,9 @@ Result<> check_crcs(const Fetch& fetch, std::span<const Segment> segments, const
   return {};
 }
 
-Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf) {
-  RunComparison runs(copy, source, source_begin, leaf);
+Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf,
+                 std::optional<Dtype> via) {
+  RunComparison runs(copy, source, source_begin, leaf, via.value_or(copy.to));
   const std::byte* from = source + (copy.source_offset - source_begin);
   const std::byte* to = leaf + copy.target_offset;
   if (copy.dims.empty()) {

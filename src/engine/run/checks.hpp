@@ -61,6 +61,9 @@ struct Mismatch {
 /// Compares the elements of a copy (Copy::held is the dtype in the leaf) with the leaf: the leaf's elements, rounded to
 /// `copy.to` if that differs, against the source's. For a cast, NaNs are equal whatever their payload. `source` holds
 /// the file's bytes from `source_begin` on.
-Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf);
+///
+/// via  the leaf's elements are rounded to it before
+Mismatch compare(const Copy& copy, const std::byte* source, std::uint64_t source_begin, const std::byte* leaf,
+                 std::optional<Dtype> via = {});
 
 }  // namespace ckpt

@@ -190,6 +190,7 @@ class Join {
     copy.held = placement_.dtype;
     copy.unit = unit_bytes(where.dtype);
     copy.big_endian = where.big_endian;
+    copy.of_twin = is_twin_;
     copy.tensor = index_;
     copy.crc = where.crc;
     copy.compressed = where.compressed;

@@ -77,6 +77,7 @@ struct Copy {
   Dtype held = Dtype::u8;           ///< of a check: dtype in the leaf
   std::uint32_t unit = 1;           ///< bytes of the innermost element in the source
   bool big_endian = false;
+  bool of_twin = false;      ///< a check: of Placement::twin
   std::uint32_t tensor = 0;  ///< for messages; kNoTensor for raw ranges
   std::vector<Dim> dims{};   ///< outermost first; empty = one element
   /// Of a leaf whose siblings need the same rows of the source: bytes of a row, and of it those before the first element;
