@@ -159,17 +159,7 @@ bool Conversion::keeps_model_ranks() const {
 }
 
 Result<> Conversion::select() {
-  // Files of model-parallel ranks are laid out by the weights that each of them holds.
-  ConvertRequest wanted = request_;
-  if (keeps_model_ranks()) {
-    if (request_.weights == WeightsFrom::master)
-      return fail({.code = Errc::unsupported,
-                   .message = fmt::format("{}: --weights master: files of model-parallel ranks take the stored weights",
-                                          request_.target),
-                   .hint = "convert to --to ckpt first, or omit --weights"});
-    wanted.weights = WeightsFrom::param;
-  }
-  CKPT_TRY(selection_, ckpt::select(map(), wanted));
+  CKPT_TRY(selection_, ckpt::select(map(), request_, keeps_model_ranks()));
   if (request_.dtype) quantisation_ = quantisation(*source_->io, *source_);
   if (!takes_extras_) return {};
   CKPT_TRY(extras_, choose_extras(*source_->io, *source_, request_, *options_.target));

@@ -1,5 +1,7 @@
 #include "api/convert/select.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -334,8 +336,16 @@ bool is_requested(const Finding& finding, const ConvertRequest& request, const F
 
 }  // namespace
 
-Result<Selection> select(const Map& map, const ConvertRequest& request) {
-  return Selector(map, request).run();
+Result<Selection> select(const Map& map, const ConvertRequest& request, bool keeps_ranks) {
+  if (!keeps_ranks) return Selector(map, request).run();
+  if (request.weights == WeightsFrom::master)
+    return fail({.code = Errc::unsupported,
+                 .message = fmt::format("{}: --weights master: files of model-parallel ranks take the stored weights",
+                                        request.target),
+                 .hint = "omit --weights, or convert to another format"});
+  ConvertRequest as_stored = request;
+  as_stored.weights = WeightsFrom::param;
+  return Selector(map, as_stored).run();
 }
 
 std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request, const Format& target) {

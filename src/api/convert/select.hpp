@@ -17,8 +17,12 @@ struct Selection {
 };
 
 /// Applies --only, --weights, --dtype and the prefixes. Pure.
-/// errors  not_found: nothing matches; usage: two tensors, or a tied name and another tensor, would get one name
-Result<Selection> select(const Map& map, const ConvertRequest& request);
+///
+/// keeps_ranks  the target has the source's model-parallel ranks: its files are laid out by the weights that each of them
+///              holds, so these are taken as stored
+/// errors       not_found: nothing matches; usage: two tensors, or a tied name and another tensor, would get one name;
+///              unsupported: --weights master, where the target keeps the ranks
+Result<Selection> select(const Map& map, const ConvertRequest& request, bool keeps_ranks = false);
 
 /// The source's findings; those about files that were not asked for are notes.
 std::vector<Finding> findings_for(const Map& map, const ConvertRequest& request, const Format& target);
