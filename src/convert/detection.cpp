@@ -210,10 +210,15 @@ namespace {
 /// A tar archive, or a path in it.
 Result<Place> place_in(Io& io, const std::string& root, std::shared_ptr<const Archive> archive) {
   std::shared_ptr<Io> inside = make_archive_io(io, archive);
-  CKPT_TRY(const FileInfo info, inside->stat(root));
+  const auto info = inside->stat(root);
+  if (!info && info.error().code == Errc::not_found) {
+    const std::string near = nearest_path(*inside, root);
+    return fail(with_hint(info.error(), near.empty() ? std::string() : fmt::format("did you mean {}?", near)));
+  }
+  if (!info) return fail(info.error());
   Place place{.io = *inside,
               .root = root,
-              .directory = info.kind == FileInfo::Kind::directory,
+              .directory = info->kind == FileInfo::Kind::directory,
               .archive = std::move(archive),
               .archive_io = inside};
   if (place.directory) {

@@ -52,6 +52,12 @@ def case_a_path_into_an_archive_may_be_a_run(sh):
         sh.run("diff", "out", sh.checkpoint("megatron/torch_dist_tp2_pp2_dp2"), out=" 0 different, 0 only here, 0 only there")
 
 
+def case_a_path_that_is_not_in_an_archive_has_a_neighbour(sh):
+    pack(sh, "a.tar", sh.checkpoint("megatron/torch_dist_tp2_pp2_dp2"), arcname="run")
+    sh.run("inspect", "a.tar/run/iter_0000003", code=10, err=["^error: a.tar/run/iter_0000003: not in the archive", "^hint: did you mean a.tar/run/iter_0000002[?]$"])
+    sh.run("inspect", "a.tar/other/path", code=10, err="not in the archive")
+
+
 def case_other_data_in_an_archive_is_named(sh):
     with tarfile.open(sh.path("two.tar"), "w:") as archive:
         archive.add(sh.checkpoint("safetensors/llama_sharded"), arcname="L")
