@@ -206,6 +206,8 @@ def case_weights_that_files_of_ranks_lost_are_named(sh):
             refuse(sh, files_of_a_rank(sh, model, num_layers=3), 13, rf"layer {layer} has no {weight}, which layer \d has")
     some = {name: value for name, value in whole.items() if not name.startswith("decoder.layers.1.mlp")}
     sh.run("convert", files_of_a_rank(sh, some, num_layers=3, heterogeneous_layers_config_path="layers.json"), "all.safetensors", out="^done ")
+    linear = {**layers(["self_attention.in_proj.weight", "self_attention.A_log"], 1), "decoder.layers.1.self_attention.linear_proj.weight": torch_file.Tensor([1] * 8, [2, 4])}
+    sh.run("convert", files_of_a_rank(sh, linear), "all.safetensors", "--overwrite", out="^done ")  # layers of Qwen3-Next
     predicted = {f"mtp.layers.{layer}.eh_proj.weight": torch_file.Tensor([1] * 8, [2, 4]) for layer in (0, 1)}
     for number, code in ((None, 13), (1, 13), (2, 0), (3, 13)):
         run = files_of_a_rank(sh, {**layers(["self_attention.linear_proj.weight"], 2), **predicted}, mtp_num_layers=number)

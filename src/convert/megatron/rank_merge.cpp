@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -254,13 +254,16 @@ class RankMerge {
     const auto has = [](const std::set<std::string>& weights, std::string_view module) {
       return std::ranges::any_of(weights, [&](const std::string& weight) { return weight.starts_with(module); });
     };
-    // Layers of a hybrid model are a mixer, attention or a multi-layer perceptron.
+    // Layers of a hybrid model are a mixer, attention or a multi-layer perceptron; some models have linear attention (a
+    // gated delta net) or cross attention in some layers.
     const bool is_hybrid = std::ranges::any_of(layers, [&](const auto& layer) { return has(layer.second, "mixer."); });
+    using LayerKind = std::array<bool, 5>;
     const auto kind_of = [&](const std::set<std::string>& weights) {
-      return std::tuple(has(weights, "mlp.experts."), is_hybrid && has(weights, "mixer."),
-                        is_hybrid && has(weights, "self_attention."));
+      return LayerKind{has(weights, "mlp.experts."), has(weights, "self_attention.in_proj."),
+                       has(weights, "cross_attention."), is_hybrid && has(weights, "mixer."),
+                       is_hybrid && has(weights, "self_attention.")};
     };
-    std::map<std::tuple<bool, bool, bool>, std::map<std::string, std::uint64_t>> kinds;  // a layer with each weight
+    std::map<LayerKind, std::map<std::string, std::uint64_t>> kinds;  // a layer with each weight
     for (const auto& [layer, weights] : layers)
       for (const std::string& weight : weights) kinds[kind_of(weights)].emplace(weight, layer);
     for (const auto& [layer, weights] : layers)
