@@ -43,7 +43,7 @@ std::optional<OtherFile> archive(const Place& place) {
     if (!place.first.starts_with(one.magic)) continue;
     if (name.ends_with(kNemo) && one.command == "gunzip -k") {  // by early releases
       const std::string folder = name.substr(0, name.size() - kNemo.size());
-      return OtherFile{.what = "a compressed archive of NeMo, whose weights are not read in place",
+      return OtherFile{.what = "a compressed NeMo archive: only uncompressed ones are read in place",
                        .hint = fmt::format("unpack it first: mkdir {0} && tar -xf {1} -C {0}", folder, name)};
     }
     const bool is_tar = name.find(".tar.") != std::string::npos || name.ends_with(".tgz");

@@ -204,7 +204,7 @@ class NamesUse {
     if (const auto layers = settings.count("mtp_num_layers"); layers && *layers != 0)
       source_.map.findings.push_back(
           {.text =
-               fmt::format("no tensors for {} multi-token prediction {} of the model's config: converted without them",
+               fmt::format("no tensors for {} multi-token prediction {} that config.json lists: converted without them",
                            *layers, *layers == 1 ? "layer" : "layers")});
     settings.set("mtp_num_layers", {});
   }

@@ -77,7 +77,7 @@ def case_files_that_are_no_checkpoints_are_named_with_the_next_step(sh):
     for name, what, hint in (("m.tar.gz", "a gzip archive, not a checkpoint", "unpack it first: tar -xf m.tar.gz"),
                              ("m.zip", "a zip archive, not a checkpoint", "unzip m.zip"),
                              ("m.tar", "no known checkpoint here; it holds model_config.yaml", "formats"),
-                             ("old.nemo", "a compressed archive of NeMo", "mkdir old && tar -xf old.nemo -C old"),
+                             ("old.nemo", "a compressed NeMo archive", "mkdir old && tar -xf old.nemo -C old"),
                              ("page.pt", "a web page, not a checkpoint: the download failed", "hf download"),
                              ("error.bin", "an XML document", "error page"), ("d.pkl", "a pickle that torch.save did not write", "Python"),
                              ("w.msgpack", "MessagePack", "flax"), ("settings.json", "a JSON file, not a checkpoint", "formats")):

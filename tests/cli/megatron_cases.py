@@ -197,7 +197,7 @@ def case_weights_that_are_cast_come_from_the_masters(sh):
 def case_weights_that_files_of_ranks_lost_are_named(sh):
     sh.run("convert", sh.checkpoint("megatron/torch_dist_mtp_tp2_pp2"), "files", "--to", "megatron-legacy", "--tp", "2",
            "--only", "decoder.*", "--only", "embedding.*", "--only", "output_layer.*")
-    refuse(sh, "files", 13, "the ranks hold 0 multi-token prediction layers, the run's arguments say 1")
+    refuse(sh, "files", 13, "found 0 multi-token prediction layers, expected 1")
     whole = layers(["self_attention.linear_proj.weight", "mlp.linear_fc2.weight"], 3)
     for lost in whole:
         model = {name: value for name, value in whole.items() if name != lost}
@@ -214,7 +214,7 @@ def case_weights_that_files_of_ranks_lost_are_named(sh):
         sh.run("convert", run, "all.safetensors", "--overwrite", code=code)
     del predicted["mtp.layers.0.eh_proj.weight"]
     run = files_of_a_rank(sh, {**layers(["self_attention.linear_proj.weight"], 2), **predicted}, mtp_num_layers=1)
-    refuse(sh, run, 13, "1 multi-token prediction layers, not numbered from 0, the run's arguments say 1")
+    refuse(sh, run, 13, "found 1 multi-token prediction layers, not numbered from 0, expected 1")
     model = {"embedding.word_embeddings.weight": torch_file.Tensor([1] * 8, [2, 4]), **layers(["self_attention.linear_proj.weight"], 2)}
     run = files_of_a_rank(sh, model, untie_embeddings_and_output_weights=True)
     sh.run("convert", run, "all.safetensors", "--overwrite", err="warning: no rank has output_layer.weight")

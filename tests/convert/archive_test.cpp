@@ -153,7 +153,8 @@ TEST(Archive, NemosFilesOfRanksAreNoModelsOfTheirOwn) {
   const auto found = open_source(*io, tar, "", {});
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, Errc::unsupported);
-  EXPECT_NE(found.error().message.find("NeMo 1 model for 2 ranks"), std::string::npos) << found.error().message;
+  EXPECT_NE(found.error().message.find("NeMo 1 model split across 2 ranks"), std::string::npos)
+      << found.error().message;
 }
 
 // Whenever another archive takes its place, the map that was made is of one archive, and its file is that one.

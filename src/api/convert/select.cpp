@@ -339,10 +339,11 @@ bool is_requested(const Finding& finding, const ConvertRequest& request, const F
 Result<Selection> select(const Map& map, const ConvertRequest& request, bool keeps_ranks) {
   if (!keeps_ranks) return Selector(map, request).run();
   if (request.weights == WeightsFrom::master)
-    return fail({.code = Errc::unsupported,
-                 .message = fmt::format("{}: --weights master: files of model-parallel ranks take the stored weights",
-                                        request.target),
-                 .hint = "omit --weights, or convert to another format"});
+    return fail(
+        {.code = Errc::unsupported,
+         .message = fmt::format("{}: --weights master is not supported where the target keeps the model-parallel ranks",
+                                request.target),
+         .hint = "omit --weights, or convert to another format"});
   ConvertRequest as_stored = request;
   as_stored.weights = WeightsFrom::param;
   return Selector(map, as_stored).run();

@@ -33,8 +33,8 @@ Result<> refuse_nemo_ranks(const Place& place) {
   if (ranks < 2) return {};
   return fail(about_path(
       place.root, Errc::unsupported,
-      fmt::format("the parts of a NeMo 1 model for {} ranks ({}): joining them is not supported", ranks, kWeights),
-      "save it in NeMo with model parallelism of 1, or as a distributed checkpoint"));
+      fmt::format("a NeMo 1 model split across {} ranks ({}): merging them is not supported", ranks, kWeights),
+      "save it again in NeMo with tensor and pipeline parallelism 1, or as a distributed checkpoint"));
 }
 
 Result<std::optional<Match>> detect_legacy(const Place& place) {

@@ -213,7 +213,7 @@ Result<std::optional<std::vector<std::uint64_t>>> offsets_in_file(std::span<cons
     return fail({.code = Errc::incomplete,
                  .message = fmt::format("{}: it holds state of a weight that {} lacks", path, kModelFile),
                  .file = path,
-                 .hint = "copy the ranks' files again from the save that they belong to"});
+                 .hint = std::string(kCopyAgain)});
   if (elements == end) return offsets;  // one bucket, or no padding between them
   std::vector<BufferedWeight> weights;
   const std::string_view copy = shape.pipeline > 1 ? copied_embedding(shape.is_tied, shape.has_prediction) : "";

@@ -158,7 +158,7 @@ Result<> check_one_save(const std::string& root, const Ranks& ranks) {
     return fail({.code = Errc::corrupt,
                  .message = fmt::format("{}: {}", path, reason),
                  .file = path,
-                 .hint = "copy the ranks' files again from the save that they belong to"});
+                 .hint = std::string(kCopyAgain)});
   };
   for (const auto& [place, i] : at) {
     const Origin& own = origins[i];
@@ -173,8 +173,8 @@ Result<> check_one_save(const std::string& root, const Ranks& ranks) {
         (shape.expert == 1 || number / std::max<std::uint64_t>(1, shape.expert_tensor) % shape.expert == place[2]);
     if (have_numbers && own.rank && !is_its_place)
       return mixed(
-          i,
-          fmt::format("written by rank {}, whose folder is another one: rank files were exchanged or copied", number));
+          i, fmt::format("written by rank {}, but in the folder of another rank: rank files were exchanged or copied",
+                         number));
     for (std::size_t axis = 0; have_numbers && own.rank && axis < place.size(); ++axis) {
       if (place[axis] == 0) continue;
       Place neighbour = place;

@@ -19,6 +19,8 @@ namespace ckpt::megatron {
 inline constexpr std::string_view kModelFile = "model_optim_rng.pt";    ///< of each rank's folder
 inline constexpr std::string_view kOptimizerFile = "distrib_optim.pt";  ///< likewise, of the distributed optimizer
 
+inline constexpr std::string_view kCopyAgain = "copy the rank files again from the original checkpoint";  ///< a hint
+
 /// What one model-parallel rank wrote.
 struct RankFiles {
   std::string folder;  ///< mp_rank_01_003

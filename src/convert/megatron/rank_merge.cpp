@@ -200,7 +200,7 @@ class RankMerge {
                  .message = fmt::format("{}: the first pipeline stage has no {}", root_, kEmbedding),
                  .file = root_,
                  .tensor = std::string(kEmbedding),
-                 .hint = "copy the ranks' files again from the save that they belong to"});
+                 .hint = std::string(kCopyAgain)});
   }
 
   void note_output_layer() {
@@ -210,19 +210,20 @@ class RankMerge {
     if (!shape_.has_arguments || shape_.is_tied || !has(kEmbedding) || has(kOutput)) return;
     map_.findings.push_back(
         {.severity = Severity::warning,
-         .text =
-             fmt::format("no rank has {}, although the run's arguments say that it is not the embedding", kOutput)});
+         .text = fmt::format("no rank has {}, but the run was trained with --untie-embeddings-and-output-weights",
+                             kOutput)});
   }
 
   tl::unexpected<Error> exchanged(const RankFiles& rank, const std::string& weight) const {
     const std::string path = join_path(join_path(root_, rank.folder), kModelFile);
     return fail({.code = Errc::corrupt,
-                 .message = fmt::format("{}: holds {}, which the last pipeline stage has: rank files were exchanged or "
-                                        "copied",
-                                        path, weight),
+                 .message = fmt::format(
+                     "{}: contains {}, which belongs to the last pipeline stage: rank files were exchanged or "
+                     "copied",
+                     path, weight),
                  .file = path,
                  .tensor = weight,
-                 .hint = "copy the ranks' files again from the save that they belong to"});
+                 .hint = std::string(kCopyAgain)});
   }
 
   /// Multi-token prediction layers are numbered from 0, as many as the arguments say.
@@ -237,11 +238,11 @@ class RankMerge {
     }
     const bool have_all = layers.empty() || *layers.rbegin() + 1 == layers.size();
     if (have_all && layers.size() == shape_.prediction_layers) return {};
-    return fail({.code = Errc::incomplete,
-                 .message = fmt::format(
-                     "{}: the ranks hold {} multi-token prediction layers{}, the run's arguments say {}", root_,
-                     layers.size(), have_all ? "" : ", not numbered from 0", shape_.prediction_layers),
-                 .file = root_});
+    return fail(
+        {.code = Errc::incomplete,
+         .message = fmt::format("{}: found {} multi-token prediction layers{}, expected {} (mtp_num_layers)", root_,
+                                layers.size(), have_all ? "" : ", not numbered from 0", shape_.prediction_layers),
+         .file = root_});
   }
 
   /// Layers of one kind have the same weights.

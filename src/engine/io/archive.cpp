@@ -106,8 +106,7 @@ class ArchiveReader {
         const auto link = std::ranges::find(links_, target, &Link::path);
         links_.push_back({path, link->says});
       } else if (found == out_.members.end() || found->second.kind != FileInfo::Kind::file)
-        return fail(Errc::corrupt,
-                    fmt::format("'{}' links to '{}', and no file of that name is before it", path, target));
+        return fail(Errc::corrupt, fmt::format("hard link '{}': no earlier member is named '{}'", path, target));
       member = found->second;
     }
     for (std::string above = parent_path(path); above != "."; above = parent_path(above)) {
@@ -196,7 +195,7 @@ class ArchiveReader {
   }
 
   static tl::unexpected<Error> too_many() {
-    return fail(Errc::unsupported, fmt::format("it holds over {} members, or over 64 MiB of names", kMostMembers));
+    return fail(Errc::unsupported, fmt::format("more than {} members, or more than 64 MiB of names", kMostMembers));
   }
 
   tl::unexpected<Error> cut_short(const std::string& reason) const {

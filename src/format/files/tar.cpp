@@ -120,7 +120,7 @@ bool is_tar(std::string_view head) {
 
 Result<Header> parse_header(std::string_view block) {
   if (block.find_first_not_of('\0') == std::string_view::npos) return Header{};
-  if (!has_right_checksum(block)) return fail(Errc::corrupt, "not a header of a tar archive: its checksum is wrong");
+  if (!has_right_checksum(block)) return fail(Errc::corrupt, "bad header checksum");
   Header out{.name = text(block, kName), .link = text(block, kLink)};
   if (field(block, kMagic) == kUstar) {
     const std::string prefix = text(block, kPrefix);
